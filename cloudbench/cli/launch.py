@@ -1,0 +1,112 @@
+"""From an experiment to a printed summary: what `submit` and `run` have in common."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import click
+import msgspec
+
+from cloudbench.cli.session import Session, exit_code, refuse_problems, tell_failures
+from cloudbench.errors import LimitError, UsageError
+from cloudbench.plan import RunPlan, limit_cost, plan_experiment
+from cloudbench.providers.base import Problem
+from cloudbench.spec import Experiment, JobTemplate
+
+
+def launch(
+    experiment: Experiment,
+    templates: Mapping[str, JobTemplate],
+    *,
+    dry_run: bool,
+    detach: bool,
+    ask: bool,
+    output_format: str,
+) -> int:
+    """Plan the experiment, check it, run it and print its summary; the exit code."""
+    session = Session(detach=detach, progress=True)
+    plans = plan_experiment(
+        experiment,
+        templates,
+        owner=session.store.owner,
+        submission=session.store.next_submission(experiment.name),
+    )
+    if dry_run:
+        _print_requests(session, plans, output_format)
+    _refuse(session, plans, detach=detach)
+    _refuse_cost(plans)
+    if dry_run:
+        return 0
+    _confirm(plans, ask=ask)
+    session.store.add(plans, at=time.time())
+    run_ids = [plan.id for plan in plans]
+    runs = session.drive(run_ids, detach=detach)
+    tell_failures(runs)
+    if detach and not all(run.finished for run in runs):
+        _print_detached(run_ids, output_format)
+        return exit_code(runs)
+
+    from cloudbench.cli.summary import print_summary
+
+    print_summary(session, run_ids, output_format)
+    return exit_code(runs)
+
+
+def _refuse(session: Session, plans: Sequence[RunPlan], *, detach: bool) -> None:
+    """Everything that speaks against these plans, before anything is remembered or started."""
+    problems: list[Problem] = []
+    for plan in plans:
+        provider = session.provider_for(plan)
+        if detach and provider.capacity is not None and len(plans) > provider.capacity:
+            raise UsageError(
+                f"--detach: these {len(plans)} runs take turns on this machine, and someone must give them their turns",
+                todo="leave --detach out, or submit them one by one",
+            )
+        problems.extend(provider.check(provider.render(plan, 1)))
+    refuse_problems(problems)
+
+
+def _refuse_cost(plans: Sequence[RunPlan]) -> None:
+    """Refuse what can cost more than its limit, and a limit that cannot be kept."""
+    for plan in plans:
+        cost_usd, reason = limit_cost(plan)
+        if plan.max_cost_usd is None:
+            continue
+        if cost_usd is None:
+            raise UsageError(f"--max-cost cannot be kept for {plan.label}", why=reason, todo="leave it out")
+        if cost_usd > plan.max_cost_usd:
+            raise LimitError(
+                f"{plan.label} can cost {cost_usd:.2f} USD until its time limit, more than {plan.max_cost_usd:.2f}",
+                todo="shorten --timeout, or raise --max-cost",
+            )
+
+
+def _confirm(plans: Sequence[RunPlan], *, ask: bool) -> None:
+    """Ask before any money is spent."""
+    total_usd = sum(limit_cost(plan)[0] or 0.0 for plan in plans)
+    if total_usd and ask:
+        click.confirm(f"This can cost up to {total_usd:.2f} USD. Go on?", abort=True, err=True)
+
+
+def _print_requests(session: Session, plans: Sequence[RunPlan], output_format: str) -> None:
+    for plan in plans:
+        request = session.provider_for(plan).render(plan, 1)
+        if output_format == "json":
+            click.echo(msgspec.json.encode(request).decode())
+            continue
+        cost_usd, reason = limit_cost(plan)
+        most = f"{cost_usd:.2f} USD" if cost_usd is not None else f"not known: {reason}"
+        click.echo(f"# {plan.id}: at most {plan.timeout_s:.0f} s; at most {most}")
+        for step in request.steps:
+            body = msgspec.json.format(msgspec.json.encode(step.body)).decode()
+            click.echo(f"{step.action}  {step.handle.kind} {step.handle.id}\n{body}")
+
+
+def _print_detached(run_ids: Sequence[str], output_format: str) -> None:
+    if output_format == "json":
+        click.echo(msgspec.json.encode({"runs": run_ids}).decode())
+        return
+    for run_id in run_ids:
+        click.echo(run_id)
+        click.echo(f"  cloudbench logs {run_id} --follow\n  cloudbench collect {run_id}", err=True)

@@ -1,0 +1,71 @@
+"""Options and completions that several commands share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+dry_run = click.option("--dry-run", is_flag=True, help="Print the exact requests and do nothing.")
+detach = click.option("--detach", is_flag=True, help="Start it and come back later with status, logs, collect.")
+
+
+def output_format(*formats: str) -> Callable[[Any], Any]:
+    """`--format`, the first of these by default."""
+    return click.option(
+        "--format", "output_format", type=click.Choice(formats), default=formats[0], show_default=True, help="Output."
+    )
+
+
+def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Ids of the runs that begin so."""
+    from cloudbench.cli.session import home
+    from cloudbench.store import Store
+
+    if not home().exists():
+        return []
+    return [CompletionItem(run_id) for run_id in Store(home()).run_ids() if run_id.startswith(incomplete)]
+
+
+def complete_template(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the shipped templates that begin so, then files."""
+    from cloudbench.loading import template_names
+
+    names = [CompletionItem(name) for name in template_names() if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
+
+
+class SetupOption(click.Option):
+    """An option whose help names the setups that ship with the product, read when the help is printed."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The option and its help."""
+        record = super().get_help_record(ctx)
+        return record and (record[0], f"{record[1]} One of {', '.join(_setup_names())}.")
+
+
+def complete_setup(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names of the shipped setups that begin so."""
+    return [CompletionItem(name) for name in _setup_names() if name.startswith(incomplete)]
+
+
+def _setup_names() -> list[str]:
+    """The keys of `data/setups.yaml`, found without a YAML parser: help and completion must be instant."""
+    text = resources.files("cloudbench").joinpath("data").joinpath("setups.yaml").read_text("utf-8")
+    return re.findall(r"^([\w-]+):", text, re.MULTILINE)
+
+
+def complete_parameter(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`key=` for the parameters of the template that the line names."""
+    from cloudbench.errors import CloudbenchError
+    from cloudbench.loading import load_template
+
+    try:
+        template = load_template(context.params.get("template") or "tf_cnn_benchmarks")
+    except CloudbenchError:
+        return []
+    return [CompletionItem(f"{name}=") for name in template.parameters if name.startswith(incomplete)]

@@ -25,7 +25,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     """One run, decided to the last detail.
 
     Runs that differ only in `repeat` share their `group`. `requires` names the Python modules that must be there
-    where the ranks run. `usd_per_hour` is for all nodes together; `None` where no price is known.
+    where the ranks run. `usd_per_hour` is for all nodes together; `None` where no price is known. `retries` is how many
+    more attempts a run gets whose machines the provider takes back.
     """
 
     id: str
@@ -51,6 +52,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     usd_per_hour: float | None = None
     max_cost_usd: float | None = None
+    retries: int = 1
 
     @property
     def ranks(self) -> int:

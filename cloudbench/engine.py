@@ -19,6 +19,7 @@ from cloudbench.errors import (
     JobFailedError,
     LimitError,
     PreemptedError,
+    QuotaError,
     UsageError,
 )
 from cloudbench.plan import RunPlan
@@ -313,4 +314,5 @@ _OUTCOMES: Mapping[type[CloudbenchError], Outcome] = {
     JobFailedError: Outcome.FAILED,
     LimitError: Outcome.TIMED_OUT,
     PreemptedError: Outcome.PREEMPTED,
+    QuotaError: Outcome.QUOTA,
 }

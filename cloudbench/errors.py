@@ -55,9 +55,13 @@ class CredentialsError(CloudbenchError):
 
 
 class CapacityError(CloudbenchError):
-    """The setup cannot be had: quota, no capacity, a retired size, or too few GPUs on this machine."""
+    """The setup cannot be had: no capacity, a retired size, or too few GPUs on this machine."""
 
     exit_code = 4
+
+
+class QuotaError(CapacityError):
+    """The account's quota does not cover the setup, however much capacity there is."""
 
 
 class JobFailedError(CloudbenchError):

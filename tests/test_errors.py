@@ -30,6 +30,7 @@ def test_what_is_not_known_leaves_no_line(why: str | None, todo: str | None) -> 
         ("SpecError", 2),
         ("CredentialsError", 3),
         ("CapacityError", 4),
+        ("QuotaError", 4),
         ("JobFailedError", 5),
         ("InfrastructureError", 5),
         ("LimitError", 6),
@@ -41,7 +42,7 @@ def test_the_exit_codes_are_those_of_the_manual(name: str, code: int) -> None:
 
 
 def test_the_catalogue_is_whole() -> None:
-    assert len(CLASSES) == 9
+    assert len(CLASSES) == 10
     for found in CLASSES:
         assert found.__doc__
         assert isinstance(found("x"), Exception)

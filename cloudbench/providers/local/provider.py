@@ -16,8 +16,8 @@ from cloudbench.providers.base import LogChunk, LogFile, Problem, Request, Step
 from cloudbench.providers.local import processes
 from cloudbench.providers.local.machine import Machine
 from cloudbench.providers.local.service import Service, ServiceLostError
-from cloudbench.providers.local.verdict import describe_death, judge
 from cloudbench.providers.local.workspace import BUNDLE, Workspace
+from cloudbench.providers.verdict import describe_death, judge
 from cloudbench.run import Handle, Outcome, Status
 
 _KILL_AFTER_S = 10.0

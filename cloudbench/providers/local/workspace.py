@@ -23,7 +23,7 @@ import msgspec
 from cloudbench.errors import UsageError
 from cloudbench.plan import RunPlan, node_job
 from cloudbench.providers.base import LogChunk, LogFile
-from cloudbench.providers.local.verdict import Ending, Node, NodeStatus
+from cloudbench.providers.verdict import Ending, Node, NodeStatus
 from cloudbench.run import Handle, Outcome
 
 BUNDLE = "cloudbench-node.pyz"

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from cloudbench.providers.local.verdict import Ending, Node, NodeStatus, judge
+from cloudbench.providers.verdict import Ending, Node, NodeStatus, judge
 from cloudbench.run import Outcome
 
 SUCCEEDED = NodeStatus(state="ended", outcome=Outcome.SUCCEEDED, exit_code=0, stamps={"end": 9.0})

@@ -1,0 +1,234 @@
+"""The Azure account: names, endpoints and keys, the clients that speak for it, and its errors in our words."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from cloudbench.errors import (
+    CapacityError,
+    CloudbenchError,
+    CredentialsError,
+    InfrastructureError,
+    QuotaError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from azure.batch import BatchClient
+    from azure.core.credentials import TokenCredential
+    from azure.core.exceptions import HttpResponseError
+    from azure.storage.fileshare import ShareClient
+
+_CONNECT_TIMEOUT_S = 10
+_READ_TIMEOUT_S = 60
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class Secret(str):
+    """A text that is `(redacted)` to everyone who prints, joins or encodes it; only `reveal` gives what it holds."""
+
+    _held: str
+
+    def __new__(cls, held: str) -> Secret:
+        """Hide the text."""
+        made = super().__new__(cls, "(redacted)")
+        made._held = held
+        return made
+
+    def reveal(self) -> str:
+        """What it holds, for the moment in which it is sent."""
+        return self._held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._held == self._held
+
+    def __hash__(self) -> int:
+        return hash(self._held)
+
+
+class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose machines and whose share are used.
+
+    Without `batch_key` or `storage_key` the person's own sign-in speaks (`az login`, a managed identity, …).
+    `resources_token` stands in for a sign-in where Azure Resource Manager is a stand-in.
+    """
+
+    batch_account: str
+    batch_endpoint: str
+    batch_key: Secret | None = None
+    storage_account: str
+    storage_key: Secret | None = None
+    files_endpoint: str
+    share: str = "cloudbench"
+    region: str | None = None
+    subscription: str | None = None
+    resources_endpoint: str = "https://management.azure.com"
+    resources_token: Secret | None = None
+
+    @property
+    def name(self) -> str:
+        """What a journal records, and every later command must match."""
+        return f"{self.batch_account}/{self.storage_account}/{self.share}"
+
+    @property
+    def is_stand_in(self) -> bool:
+        """Whether the endpoint is on this machine, and so costs nothing."""
+        return urlsplit(self.batch_endpoint).hostname in _LOOPBACK
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """Everything that must not be told."""
+        return tuple(filter(None, (self.batch_key, self.storage_key, self.resources_token)))
+
+
+def files_endpoint(storage_account: str) -> str:
+    """Where the file service of a storage account in the public cloud answers."""
+    return f"https://{storage_account}.file.core.windows.net"
+
+
+def batch_client(account: AzureAccount) -> BatchClient:
+    """A client of the Batch account.
+
+    Raises:
+        UsageError: the SDK is not installed.
+    """
+    with needs_sdk():
+        from azure.batch import BatchClient
+        from azure.core.credentials import AzureNamedKeyCredential
+    credential = (
+        AzureNamedKeyCredential(account.batch_account, account.batch_key.reveal())
+        if account.batch_key
+        else sign_in(account)
+    )
+    return BatchClient(
+        endpoint=account.batch_endpoint,
+        credential=credential,
+        connection_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+    )
+
+
+def share_client(account: AzureAccount) -> ShareClient:
+    """A client of the share.
+
+    Raises:
+        UsageError: the SDK is not installed.
+    """
+    with needs_sdk():
+        from azure.core.credentials import AzureNamedKeyCredential
+        from azure.storage.fileshare import ExponentialRetry, ShareClient
+    options: dict[str, Any] = (
+        {"credential": AzureNamedKeyCredential(account.storage_account, account.storage_key.reveal())}
+        if account.storage_key
+        else {"credential": sign_in(account), "token_intent": "backup"}
+    )
+    return ShareClient(
+        account.files_endpoint,
+        account.share,
+        retry_policy=ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=3),
+        connection_timeout=_CONNECT_TIMEOUT_S,
+        read_timeout=_READ_TIMEOUT_S,
+        **options,
+    )
+
+
+def sign_in(account: AzureAccount) -> TokenCredential:
+    """The person's own sign-in.
+
+    Raises:
+        UsageError: the SDK is not installed.
+        CredentialsError: the endpoint is a stand-in, to which no real token is ever sent.
+    """
+    if account.is_stand_in:
+        raise CredentialsError(
+            "a stand-in takes its own keys only", todo="cloudbench rehearse --serve prints what to set"
+        )
+    with needs_sdk():
+        from azure.identity import DefaultAzureCredential
+    return DefaultAzureCredential()
+
+
+@contextlib.contextmanager
+def needs_sdk() -> Iterator[None]:
+    """Tell what to install where an import of Azure's SDKs fails."""
+    try:
+        yield
+    except ImportError as error:
+        raise UsageError(
+            "the Azure provider needs Azure's Python packages",
+            why=str(error),
+            todo="pip install 'cloudbench[azure]'",
+        ) from error
+
+
+@contextlib.contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Turn the SDK's errors into ours; `doing` is what was tried, such as `making the job NAME`.
+
+    Raises:
+        CredentialsError: refused for who we are; QuotaError, CapacityError: for what is asked;
+        InfrastructureError: anything else.
+    """
+    from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+
+    try:
+        yield
+    except ClientAuthenticationError as error:
+        raise _credentials_error(doing, service_words(error) or _first_line(error)) from None
+    except HttpResponseError as error:
+        raise _translate(doing, error) from None
+    except AzureError as error:
+        raise InfrastructureError(
+            f"{doing}: Azure does not answer", why=_first_line(error), todo="cloudbench doctor --provider azure"
+        ) from None
+
+
+def _translate(doing: str, error: HttpResponseError) -> CloudbenchError:
+    words = service_words(error)
+    if error.status_code in (401, 403):
+        return _credentials_error(doing, words)
+    code = words.partition(":")[0].lower()
+    if "quota" in code:
+        return QuotaError(f"{doing}: the account's quota does not allow it", why=words)
+    if code in ("overconstrainedallocationrequesterror", "unsupportedvmsize", "allocationfailed", "skunotavailable"):
+        return CapacityError(f"{doing}: there is no such machine to be had", why=words)
+    return InfrastructureError(f"{doing}: Azure refused it ({error.status_code})", why=words)
+
+
+def _credentials_error(doing: str, words: str) -> CredentialsError:
+    return CredentialsError(
+        f"{doing}: Azure refused the credentials", why=words, todo="cloudbench doctor --provider azure"
+    )
+
+
+_NOT_TOLD = ("propertyvalue", "authenticationerrordetail")
+"""Details of an error that repeat what was sent, keys included."""
+
+
+def service_words(error: HttpResponseError) -> str:
+    """The service's own words, as `Code: message`, without anything that was sent to it."""
+    code = getattr(error, "error_code", None)
+    try:
+        body = msgspec.json.decode(error.response.text()) if error.response else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        body = {}
+    body = body.get("error", body) if isinstance(body, dict) else {}
+    message = body.get("message")
+    message = message.get("value") if isinstance(message, dict) else message
+    details = [
+        f"{item.get('key')}: {item.get('value')}"
+        for item in body.get("values") or ()
+        if str(item.get("key")).lower() not in _NOT_TOLD
+    ]
+    code = body.get("code") or (getattr(code, "value", code))
+    first = str(message or "").strip().partition("\n")[0] or (error.reason or "")
+    return "; ".join([": ".join(filter(None, [code and str(code), first])), *details])
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -36,6 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": {"errors", "loading", "parsers", "plan", "results", "run", "spec"},
     "node": set(),
     "workloads": set(),
+    "rehearsal": {"catalog", "errors"},
 }
 
 PURE = ("errors", "spec", "rendering", "plan", "run", "parsers", "results", "reports")
@@ -68,8 +69,11 @@ ONLY_ON_UNIX_NAMES = re.compile(
 )
 UNIX_PATH = re.compile(r"/(bin|dev|etc|home|opt|proc|run|sys|tmp|usr|var)(/|$)")
 
-# Programs that run on the nodes, and the provider that starts them on this machine.
-KNOWS_THE_MACHINE = ("node/", "workloads/", "providers/local")
+# Programs that run on the nodes, and what starts them on this machine.
+KNOWS_THE_MACHINE = ("node/", "workloads/", "providers/local", "rehearsal/")
+
+# A program of its own, which a node of a rehearsal finds as `docker`.
+PROGRAMS = {"rehearsal/docker_command"}
 
 
 def tree(module: str) -> ast.Module:
@@ -147,8 +151,18 @@ def test_only_the_command_line_knows_click(module: str) -> None:
     assert "click" not in {name.split(".")[0] for name in imports(module)}
 
 
+@pytest.mark.parametrize("module", [module for module in MODULES if part(module) not in ("cli", "rehearsal")])
+def test_only_the_command_line_knows_the_rehearsal(module: str) -> None:
+    assert "rehearsal" not in parts_imported(module)
+
+
 @pytest.mark.parametrize(
-    "module", [module for module in MODULES if part(module) not in ("cli", "node", "workloads", "__main__")]
+    "module",
+    [
+        module
+        for module in MODULES
+        if part(module) not in ("cli", "node", "workloads", "__main__") and module not in PROGRAMS
+    ],
 )
 def test_only_the_command_line_prints_and_reads_the_environment(module: str) -> None:
     printed = [
@@ -160,7 +174,7 @@ def test_only_the_command_line_prints_and_reads_the_environment(module: str) -> 
     touched = {ast.unparse(node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
     touched &= {"os.environ", "os.getenv", "sys.stdout", "sys.stderr", "sys.stdin", "sys.argv"}
     # The ranks of this machine inherit its environment.
-    assert touched <= ({"os.environ"} if module.startswith("providers/local") else set())
+    assert touched <= ({"os.environ"} if module.startswith(("providers/local", "rehearsal/")) else set())
 
 
 @pytest.mark.parametrize("module", [module for module in MODULES if not module.startswith(KNOWS_THE_MACHINE)])

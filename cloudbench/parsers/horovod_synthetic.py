@@ -11,10 +11,11 @@ from statistics import median
 
 import msgspec
 
+from cloudbench.parsers.advance import Advance, StepLine
 from cloudbench.parsers.checks import throughput_of
 from cloudbench.parsers.ranks import Ranks
 from cloudbench.parsers.reader import Evidence
-from cloudbench.parsers.text import Lines, rank_of, tag_at, tag_of
+from cloudbench.parsers.text import Lines, found, rank_of, tag_at, tag_of
 from cloudbench.parsers.values import Kind, Observation, ParsedRun, Scope
 
 NAME = "horovod_synthetic"
@@ -23,6 +24,7 @@ UNIT = "images/sec"
 _ITERATION = re.compile(rb"\n([^\n]*)Iter #(\d{1,18}): +(\d{1,18}(?:\.\d+)?) img/sec per (\S{1,64})")
 _PLAIN_ITERATION = re.compile(rb"\nIter #(\d{1,18}): +(\d{1,18}(?:\.\d+)?) img/sec per (\S{1,64})")
 _NUMBER = b"Iter #"
+_RATE = b" img/sec per "
 _MEAN = re.compile(rb"Img/sec per (?P<device>\S{1,64}): +(?P<mean>\d{1,18}(?:\.\d+)?)(?= *\+-|[ \t]*\n)")
 _TOTAL = re.compile(
     rb"Total img/sec on (?P<count>\d{1,9}) (?P<device>\S{1,64}?)\(s\): +(?P<total>\d{1,18}(?:\.\d+)?)(?= *\+-|[ \t]*\n)"
@@ -109,15 +111,21 @@ class Reader:
 
     def _take_row(self, block: bytes, start: int, end: int) -> bool:
         """Take all lines at once where one rank alone prints, nothing in front and none missing; else take none."""
-        lines = _PLAIN_ITERATION.findall(block, start, end)
-        if len(lines) != block.count(_NUMBER, start, end):
+        count = block.count(_NUMBER, start, end)
+        first = _PLAIN_ITERATION.match(block, block.find(b"\n" + _NUMBER, start, end))
+        last = _PLAIN_ITERATION.match(block, block.rfind(b"\n" + _NUMBER, start, end))
+        if (
+            not first
+            or not last
+            or int(last[1]) - int(first[1]) != count - 1
+            or block.count(b"\n" + _NUMBER, start, end) != count
+            or block.count(_RATE, start, end) != count
+        ):
             return False
-        numbers, figures, devices = zip(*lines, strict=True)
-        steps = list(map(int, numbers))
         run = self._current()
-        if run.totals or steps != list(range(steps[0], steps[0] + len(steps))) or not run.take_all(steps, figures):
+        if run.totals or not run.take_row(int(first[1]), int(last[1]), block[first.start() : last.end()]):
             return False
-        run.device = devices[-1].decode(errors="replace")
+        run.device = last[3].decode(errors="replace")
         self.evidence = Evidence.FIGURES
         return True
 
@@ -152,7 +160,11 @@ class Reader:
 
 def _marks(block: bytes) -> list[re.Match[bytes]]:
     """Everything in a block but its iterations, in order."""
-    marks = [*_WORLD.finditer(block), *_MEAN.finditer(block), *_TOTAL.finditer(block)]
+    marks = [
+        *found(_WORLD, b"Number of ", block),
+        *found(_MEAN, b"Img/sec per ", block),
+        *found(_TOTAL, b"Total img/sec on ", block),
+    ]
     return sorted(marks, key=re.Match.start)
 
 
@@ -184,23 +196,23 @@ class _Run:
         before = self.ranks.steps
         if not self.ranks.step(tag, step, figure):
             return False
-        self._extend(before, [step], [figure])
+        self._excerpt_from(before, step, step).rates.append(float(figure))
         return True
 
-    def take_all(self, steps: Sequence[int], figures: Sequence[bytes]) -> bool:
-        """`take`, for consecutive steps of the only rank; False, and nothing is taken, where others print too."""
+    def take_row(self, first: int, last: int, lines: bytes) -> bool:
+        """`take`, for the lines of the only rank; False, and nothing is taken, where others print too."""
         before = self.ranks.steps
-        if self.ranks.steps_of_all(steps, lambda count: figures[-count:]) != len(steps):
+        if not self.ranks.advance(Advance(first, last - 1, (StepLine(None, last, b""),))):
             return False
-        self._extend(before, steps, figures)
+        self._excerpt_from(before, first, last).unread.append(lines)
         return True
 
-    def _extend(self, before: int | None, steps: Sequence[int], figures: Sequence[bytes]) -> None:
-        if before is None or steps[0] > before + 1:
-            self.excerpts.append(_Excerpt(first=steps[0]))
+    def _excerpt_from(self, before: int | None, first: int, last: int) -> _Excerpt:
+        if before is None or first > before + 1:
+            self.excerpts.append(_Excerpt(first=first))
         excerpt = self.excerpts[-1]
-        excerpt.rates.extend(map(float, figures))
-        excerpt.last = max(excerpt.last, steps[-1])
+        excerpt.last = max(excerpt.last, last)
+        return excerpt
 
     def finish(self) -> list[ParsedRun]:
         """The run; without a summary, one for every stretch of iterations that follow one another."""
@@ -270,11 +282,22 @@ class _Run:
 
 
 class _Excerpt(msgspec.Struct, kw_only=True):
-    """Iterations that follow one another, from number `first` on, over all ranks that print."""
+    """Iterations that follow one another, from number `first` on, over all ranks that print.
+
+    Lines are read when their rates are asked for: where a summary follows them, nobody does.
+    """
 
     first: int
     last: int = 0
-    rates: list[float] = []
+    unread: list[bytes] = []
+    read_rates: list[float] = []
+
+    @property
+    def rates(self) -> list[float]:
+        """The figure of each iteration."""
+        unread, self.unread = self.unread, []
+        self.read_rates.extend(float(line[1]) for lines in unread for line in _PLAIN_ITERATION.findall(lines))
+        return self.read_rates
 
 
 def _changed(rate: float, other: float) -> bool:

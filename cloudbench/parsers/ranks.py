@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from itertools import islice
+from cloudbench.parsers.advance import Advance
 
 _NOTHING = (-1, b"")
 
@@ -66,32 +64,25 @@ class Ranks:
             self._saw(step)
         return True
 
-    def steps_of_all(self, steps: Sequence[int], figures: Callable[[int], Sequence[bytes]]) -> int:
-        """Take many untagged lines at once, where all ranks advance together, as in nearly all logs.
-
-        Gives how many lines were taken, from the first on; the others must be looked at one by one.
-
-        Args:
-            steps: the lines' steps.
-            figures: gives the figures of the last so many of the lines.
-        """
-        ranks = sum(map(len, self._open.values())) or steps.count(steps[0])
-        rest = len(steps) % ranks
-        count = len(steps) - rest
-        leaders = steps[:count:ranks]
-        if (
-            self._any_end
-            or not count
-            or leaders[0] <= self._top
-            or leaders != steps[ranks - 1 : count : ranks]
-            or (ranks > 2 and steps[:count] != sorted(steps[:count]))  # then the ranks between are equal to those
-            or not all(map(operator.lt, leaders, islice(leaders, 1, None)))
-        ):
-            return 0
-        self._open = {leaders[-1]: list(figures(ranks + rest)[:ranks])}
-        for step in leaders[-2:]:
-            self._saw(step)
-        return count
+    def advance(self, advance: Advance) -> bool:
+        """All ranks went on together; False, and nothing is taken, where these cannot be all ranks of this run."""
+        tagged = {line.tag: (line.step, line.figure) for line in advance.last if line.tag is not None}
+        waiting = sum(map(len, self._open.values()))
+        if self._any_end or advance.first <= self._top:
+            return False
+        if tagged:
+            if waiting or len(tagged) != len(advance.last) or (self._tagged and self._tagged.keys() != tagged.keys()):
+                return False
+            self._tagged = tagged
+        else:
+            if self._tagged or waiting not in (0, len(advance.last)):
+                return False
+            self._open = {}
+            for line in advance.last:
+                self._open.setdefault(line.step, []).append(line.figure)
+        self._saw(advance.before)
+        self._saw(max(line.step for line in advance.last))
+        return True
 
     def end(self, tag: bytes | None) -> None:
         """A rank printed its last figure."""

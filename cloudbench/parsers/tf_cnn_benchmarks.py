@@ -7,34 +7,23 @@ Only where the banner shows that every process trained on its own is a total one
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from statistics import median
 
 import msgspec
 
+from cloudbench.parsers.advance import RATE, STEP, advance, middle_between_steps, step_line
 from cloudbench.parsers.checks import independent, ranks_disagree, throughput_of
 from cloudbench.parsers.ranks import Ranks
 from cloudbench.parsers.reader import Evidence
-from cloudbench.parsers.text import TAG, Lines, prefix_at, rank_of, tag_at, tag_of
+from cloudbench.parsers.text import Lines, found, prefix_at, rank_of, tag_at
 from cloudbench.parsers.values import Kind, Observation, ParsedRun, Scope
 
 NAME = "tf_cnn_benchmarks"
 UNIT = "images/sec"
 
-_RATE = b"images/sec: "
-_RATE_END = b"es/sec: "  # is counted twice as fast; what else ends so is told apart line by line
 _EXAMPLES = b" examples/sec\n"
-# Numbers have at most 18 digits, so that no line of digits is ever an infinite figure. Whatever repeats is bounded or
-# ends at what begins it, so that no line takes time that grows faster than its length.
-# Most step lines have nothing in front, many a rank's tag or a date. The first three patterns, which are much faster
-# than the last, are good for lines that all look alike.
-_PLAIN_STEP = re.compile(rb"\n(\d{1,18})[ \t]+images/sec: \d")
-_TAGGED_STEP = re.compile(rb"\n[^\[\n]*" + TAG + rb" ?(\d{1,18})[ \t]+images/sec: +(\d{1,18}(?:\.\d+)?)(?= )")
-_DATED_STEP = re.compile(rb"[ \t](\d{1,18})[ \t]+images/sec: (?=\d)[^\n]*")
-_STEP = re.compile(rb"\n([^\n]*?[ \t])images/sec: +(\d{1,18}(?:\.\d+)?)(?= )")
-_WHOLE_FIGURE = re.compile(rb" *\d{1,18}(?:\.\d+)? ")
 _EVAL = re.compile(rb"\n([^\n]*[ \t])(\d{1,18}(?:\.\d+)?) examples/sec(?=\n)")
-_STEP_NUMBER = re.compile(rb"(?<![\d.])\d{1,18}(?=\s+\Z)")
 _SPREAD = re.compile(rb" \+/- (\d{1,18}\.\d)(?!\d)")
 _NOT_FINITE_LOSS = re.compile(rb"\)[ \t]+(?:nan|-?inf)(?=\s)", re.IGNORECASE)
 
@@ -42,8 +31,7 @@ _HEADER = re.compile(rb"Step[ \t]+Img/sec")
 _TOTAL = re.compile(rb"total images/sec: *(\S*)")
 # At the very end of a log only a figure with its two decimals is known to be whole.
 _TOTAL_FIGURE = re.compile(rb"(\d{1,18}\.\d\d)(?!\d)|(\d{1,18}(?:\.\d+)?)(?=\s)")
-_DIGEST = b"weights sha256:"
-_WEIGHTS = re.compile(_DIGEST + rb" *([0-9a-f]{64})(?![0-9a-f])")
+_WEIGHTS = re.compile(rb"weights sha256: *([0-9a-f]{64})(?![0-9a-f])")
 
 _KEY = (
     rb"TensorFlow:|Model:|Dataset:|Mode:|SingleSess:|Batch size:|Num batches:|Num epochs:|Devices:|NUMA bind:"
@@ -64,8 +52,6 @@ _UPDATE_BELOW = 512
 _BANNER_ABOVE = 1024
 _BANNER_BELOW = 4096
 """How far a banner reaches above and below its batch size, in bytes: it lists the devices of all ranks."""
-
-_NUMBERS = msgspec.json.Decoder(list[int])
 
 _STEP_AND_TOTAL_AGREE = 0.01
 """Over 3,930 public logs the last step and the total differ by 0.68 % at most."""
@@ -160,7 +146,7 @@ class Reader:
             )
 
     def _take_steps(self, block: bytes, start: int, end: int) -> None:
-        first = block.find(_RATE, start, end)
+        first = block.find(RATE, start, end)
         if first < 0:
             if block.find(_EXAMPLES, start, end) >= 0:
                 for line in _EVAL.finditer(block, start, end):
@@ -168,52 +154,26 @@ class Reader:
             return
         start = max(start, block.rfind(b"\n", start, first))  # what stands before it is most of many logs
         if self._observations:
-            for line in _STEP.finditer(block, start, end):
+            for line in STEP.finditer(block, start, end):
                 self._observe_step(block, line, "cumulative")
         else:
             self._take_lines(block, start, end)
         # A loss that is not finite stays so: the last line tells.
-        if self._runs and _NOT_FINITE_LOSS.search(block, block.rfind(_RATE, start, end), end):
+        if self._runs and _NOT_FINITE_LOSS.search(block, block.rfind(RATE, start, end), end):
             self._runs[-1].not_finite_loss = True
 
     def _take_lines(self, block: bytes, start: int, end: int) -> None:
-        count = block.count(_RATE_END, start, end)
-        steps = _numbers(_PLAIN_STEP.findall(block, start, end))
-        if len(steps) == count and self._take_all(steps, block[start:end]):
-            return
-        tagged = _TAGGED_STEP.findall(block, start, end)
-        if len(tagged) == count:
-            self._take_tagged(tagged)
-            return
-        steps = [] if tagged else _numbers(_DATED_STEP.findall(block, start, end))
-        if len(steps) == count and self._take_all(steps, block[start:end]):
-            return
-        for prefix, figure in _STEP.findall(block, start, end):
-            number = _STEP_NUMBER.search(prefix)
-            if number:
-                self._take_step(tag_of(prefix), int(number[0]), figure)
-
-    def _take_all(self, steps: Sequence[int], lines: bytes) -> bool:
-        def figures(count: int) -> list[bytes]:
-            return [rest.split(None, 1)[0] for rest in lines.rsplit(_RATE, count)[1:]]
-
-        if not _WHOLE_FIGURE.match(lines, lines.rfind(_RATE) + len(_RATE)):
-            return False  # only the last line can have been cut
-        taken = self._current().ranks.steps_of_all(steps, figures)
-        if taken:
+        together = advance(block, start, end)
+        if together and self._current().ranks.advance(together):
             self.evidence = Evidence.FIGURES
-            rest = len(steps) - taken
-            for step, figure in zip(steps[taken:], figures(rest) if rest else (), strict=True):
-                self._take_step(None, step, figure)
-        return taken > 0
-
-    def _take_tagged(self, lines: Sequence[tuple[bytes, bytes, bytes, bytes]]) -> None:
-        self.evidence = Evidence.FIGURES
-        ranks = self._current().ranks
-        for mpi, kungfu, step, figure in lines:
-            if not ranks.step(mpi or kungfu, int(step), figure):
-                ranks = self._begin().ranks
-                ranks.step(mpi or kungfu, int(step), figure)
+        elif middle := middle_between_steps(block, start, end):
+            self._take_lines(block, start, middle)
+            self._take_lines(block, middle, end)
+        else:
+            for prefix, figure in STEP.findall(block, start, end):
+                line = step_line(prefix, figure)
+                if line:
+                    self._take_step(*line)
 
     def _take_step(self, tag: bytes | None, step: int, figure: bytes) -> None:
         self.evidence = Evidence.FIGURES
@@ -221,11 +181,10 @@ class Reader:
             self._begin().ranks.step(tag, step, figure)
 
     def _observe_step(self, block: bytes, line: re.Match[bytes], kind: Kind) -> None:
-        number = _STEP_NUMBER.search(line[1])
-        if number is None:
+        said = step_line(line[1], line[2])
+        if said is None:
             return
-        tag = tag_of(line[1])
-        self._take_step(tag, int(number[0]), line[2])
+        self._take_step(*said)
         if not self._observations:
             return
         spread = _SPREAD.match(block, line.end())
@@ -236,30 +195,24 @@ class Reader:
                 scope="process",
                 kind=kind,
                 line=self._lines.at(block, line.start(1)),
-                step=int(number[0]),
-                rank=rank_of(tag),
+                step=said.step,
+                rank=rank_of(said.tag),
                 uncertainty=float(spread[1]) if spread else None,
                 uncertainty_kind="sem" if spread else None,
             )
         )
 
 
-def _numbers(digits: Sequence[bytes]) -> list[int]:
-    """The numbers in these runs of digits; all at once where none has a zero in front, which is faster."""
-    try:
-        return _NUMBERS.decode(b"[" + b",".join(digits) + b"]")
-    except msgspec.DecodeError:
-        return list(map(int, digits))
-
-
 def _marks(block: bytes) -> list[re.Match[bytes]]:
     """Everything in a block but its step lines, in order."""
-    marks = [*_TOTAL.finditer(block), *_HEADER.finditer(block)]
-    if block.rfind(_DIGEST) >= 0:
-        marks += _WEIGHTS.finditer(block)
-    banners = list(_BATCH_SIZE.finditer(block))
+    marks = [
+        *found(_TOTAL, b"total images/sec:", block),
+        *found(_HEADER, b"Step", block),
+        *found(_WEIGHTS, b"weights sha256:", block),
+    ]
+    banners = list(found(_BATCH_SIZE, b"Batch size: ", block))
     if banners:
-        start, end = max(0, banners[0].start() - _BANNER_ABOVE), banners[-1].start() + _BANNER_BELOW
+        start, end = max(0, banners[-1].start() - _BANNER_ABOVE), banners[0].start() + _BANNER_BELOW
         last = block.rfind(_UPDATE, start, end)
         end = min(end, last + _UPDATE_BELOW) if last >= 0 else end
         marks += [*_BANNER.finditer(block, start, end), *_PER_DEVICE.finditer(block, start, end)]

@@ -23,14 +23,10 @@ import psutil
 
 from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.rehearsal.addresses import Addresses
+from cloudbench.rehearsal.containers import remove_containers
+from cloudbench.rehearsal.docker_command import install
+from cloudbench.rehearsal.environment import EXECUTION, LIFELINE, MACHINE, kept
 
-MACHINE, EXECUTION = "CLOUDBENCH_MACHINE", "CLOUDBENCH_EXECUTION"
-
-# What a program needs of this machine. A rented machine has nothing else of the client: no keys, no tokens.
-_KEPT = {
-    *("HOME", "LANG", "LANGUAGE", "LOGNAME", "SHELL", "TMPDIR", "TZ", "USER", "LD_LIBRARY_PATH", "PYTHONPATH"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
-}
 _DEATH_PATIENCE_S = 30.0
 _PAUSE_S = 0.02
 
@@ -38,9 +34,10 @@ _PAUSE_S = 0.02
 class Execution:
     """One command that runs on a machine, with everything that it starts."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], marks: Mapping[str, str]) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], marks: Mapping[str, str], *, containers: bool) -> None:
         self._popen = popen
         self._marks = dict(marks)
+        self._containers = containers
 
     def poll(self) -> int | None:
         """The exit code as a shell gives it, 128 + n after signal n; None while the command runs."""
@@ -67,6 +64,8 @@ class Execution:
             time.sleep(_PAUSE_S)
         _kill(lambda: _find(self._marks, self.sessions))
         self._popen.wait()
+        if self._containers:
+            remove_containers(self._marks)
 
     @property
     def sessions(self) -> set[int]:
@@ -82,13 +81,21 @@ class Machine:
     """One node. Its `folder` is its disk, its `address` is bound by nobody else."""
 
     def __init__(
-        self, name: str, *, address: str, folder: Path, lifeline: Path, gone: Callable[[Machine], None]
+        self,
+        name: str,
+        *,
+        address: str,
+        folder: Path,
+        lifeline: Path,
+        containers: bool,
+        gone: Callable[[Machine], None],
     ) -> None:
         self.name = name
         self.address = address
         self.folder = folder
         self._mark = secrets.token_hex(8)
         self._lifeline = lifeline
+        self._containers = containers
         self._gone = gone
         self._lock = threading.Lock()
         self._executions: list[Execution] = []
@@ -96,6 +103,7 @@ class Machine:
         self._ended = False
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
+        install(self._bin, containers=containers, environment=os.environ)
 
     def run(self, command: str, *, cwd: Path, environment: Mapping[str, str], stdout: Path, stderr: Path) -> Execution:
         """Start `/bin/sh -c command` in a session of its own; what it prints is appended to the files.
@@ -109,13 +117,16 @@ class Machine:
             self._executions = [execution for execution in self._executions if execution.poll() is None]
             self._count += 1
             marks = {MACHINE: self._mark, EXECUTION: str(self._count)}
-            place = {"CLOUDBENCH_NODE_ADDRESS": self.address, "CLOUDBENCH_LIFELINE": str(self._lifeline)}
+            environment = {**kept(os.environ), **environment}
+            # Our docker first; then the interpreter that has what the client has, as `python3`.
+            path = (self._bin, Path(sys.executable).parent, environment.get("PATH", os.defpath))
+            place = {"CLOUDBENCH_NODE_ADDRESS": self.address, LIFELINE: str(self._lifeline)}
             try:
                 with stdout.open("ab") as out, stderr.open("ab") as err:
                     popen = subprocess.Popen(
                         ["/bin/sh", "-c", command],
                         cwd=cwd,
-                        env={**self._base_environment(), **environment, **place, **marks},
+                        env={**environment, **place, **marks, "PATH": os.pathsep.join(map(str, path))},
                         stdin=subprocess.DEVNULL,
                         stdout=out,
                         stderr=err,
@@ -123,7 +134,7 @@ class Machine:
                     )
             except OSError as error:
                 raise InfrastructureError(f"machine {self.name} cannot start a command", why=str(error)) from error
-            self._executions.append(Execution(popen, marks))
+            self._executions.append(Execution(popen, marks, containers=self._containers))
             return self._executions[-1]
 
     def mount(self, source: Path, at: Path) -> None:
@@ -143,27 +154,27 @@ class Machine:
         with self._lock:
             self._ended = True
             executions = self._executions
-        sessions = {session for execution in executions for session in execution.sessions}
-        _kill(lambda: _find({MACHINE: self._mark}, sessions))
-        for execution in executions:
-            execution.wait(_DEATH_PATIENCE_S)
+        if self._count:
+            sessions = {session for execution in executions for session in execution.sessions}
+            _kill(lambda: _find({MACHINE: self._mark}, sessions))
+            for execution in executions:
+                execution.wait(_DEATH_PATIENCE_S)
+            if self._containers:
+                remove_containers({MACHINE: self._mark})
         self._gone(self)
-
-    def _base_environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name.upper() in _KEPT or name.startswith("LC_")}
-        # `python3` is the interpreter that has what the client has.
-        path = (str(self._bin), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
-        return {**kept, "PATH": os.pathsep.join(path)}
 
 
 class Machines:
     """All nodes of the stand-ins of one rehearsal, each with a folder below `root`.
 
+    Without `containers` the nodes' `docker` starts processes also where there is an engine.
+
     Raises:
         UsageError: this is not Linux, or another rehearsal uses the folder.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, containers: bool = True) -> None:
+        self._containers = containers
         self._addresses = Addresses()
         self._root = root.absolute()
         self._root.mkdir(parents=True, exist_ok=True)
@@ -197,6 +208,7 @@ class Machines:
                 address=address or self._addresses.take(),
                 folder=folder,
                 lifeline=self._lifeline,
+                containers=self._containers,
                 gone=self._forget,
             )
             self._machines[name] = machine

@@ -1,12 +1,14 @@
 """One loop for every run: read its state, take one step, journal it.
 
 A step is journalled before its effect, so a run that lost its client at any moment can be driven on by another: what
-may have been done is done again, and every provider finds instead of making twice.
+may have been done is done again, and every provider finds instead of making twice. A run whose machines were taken
+back is collected and released like any other, and then begins anew, as often as its plan allows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -25,9 +27,11 @@ from cloudbench.errors import (
 from cloudbench.plan import RunPlan
 from cloudbench.providers.base import Provider, Request
 from cloudbench.run import (
+    AttemptBegan,
     CancelRequested,
     Ended,
     Event,
+    FilesLost,
     HandleIntended,
     HandleReleased,
     Outcome,
@@ -87,6 +91,7 @@ class Engine:
         self._notice = notice
         self._failing_since: dict[str, float] = {}
         self._stuck: dict[str, tuple[str, str]] = {}
+        self._polled_at: dict[int, float] = {}
 
     def drive(self, run_ids: Sequence[str], *, detach: bool = False) -> list[Run]:
         """Take the runs to their ends, or with `detach` until each is running, and give them as they are then.
@@ -100,6 +105,9 @@ class Engine:
             CloudbenchError: a run could not be watched, collected or released; the others went on to their ends.
             KeyboardInterrupt: after an interrupt, once everything is released.
         """
+        return self._drive_alone(run_ids, until=Phase.RUNNING if detach else None)
+
+    def _drive_alone(self, run_ids: Sequence[str], *, until: Phase | None) -> list[Run]:
         with contextlib.ExitStack() as locks:
             for run_id in run_ids:
                 if not locks.enter_context(self._store.driving(run_id)):
@@ -108,24 +116,27 @@ class Engine:
                         todo=f"cloudbench logs {run_id} --follow, or cloudbench cancel {run_id}",
                     )
             try:
-                return self._drive(run_ids, detach=detach)
+                return self._drive(run_ids, until=until)
             except KeyboardInterrupt as interrupt:
                 for run_id in run_ids:
                     if not self._store.load(run_id).finished:
                         self._journal(run_id, CancelRequested(reason=str(interrupt) or "interrupted from the keyboard"))
-                self._drive(run_ids, detach=False)
+                self._drive(run_ids)
                 raise
 
-    def cancel(self, run_id: str, *, reason: str) -> Run:
-        """Ask for the run's end, and take it there unless another process is driving it already."""
+    def cancel(self, run_id: str, *, reason: str, release_anyway: bool = False) -> Run:
+        """Ask for the run's end, and take it there unless another process is driving it already.
+
+        With `release_anyway` it is released even where its files cannot be brought home, and are lost.
+        """
         run = self._store.load(run_id)
         if run.finished:
             return run
-        self._journal(run_id, CancelRequested(reason=reason))
+        self._journal(run_id, CancelRequested(reason=reason, release_anyway=release_anyway))
         while True:
             with self._store.driving(run_id) as ours:
                 if ours:
-                    return self._drive([run_id], detach=False)[0]
+                    return self._drive([run_id])[0]
             # The driver may die before it has seen the request: then it is our turn.
             if (run := self._store.load(run_id)).finished:
                 return run
@@ -141,7 +152,7 @@ class Engine:
         return statuses
 
     def collect(self, run_id: str) -> Run:
-        """Bring home what there is; a run whose job has ended is released too.
+        """Bring home what there is; a run whose job has ended is released too. No attempt is begun.
 
         Raises:
             UsageError: another process drives the run, or its job was never started.
@@ -150,28 +161,37 @@ class Engine:
         if run.finished:
             return run
         if run.phase in _BEFORE_JOB and not run.status:
-            raise UsageError(f"run {run_id} has not started yet", todo=f"cloudbench resume {run_id}")
+            attempt = f"attempt {run.attempt} of " if run.attempt > 1 else ""
+            raise UsageError(f"{attempt}run {run_id} has not started yet", todo=f"cloudbench resume {run_id}")
         if run.phase is Phase.RUNNING and not run.status and not self.poll([run])[run_id].ended:
             self._bring_home(run)
             return run
-        return self.drive([run_id])[0]
+        return self._drive_alone([run_id], until=Phase.PLANNED)[0]
 
-    def _drive(self, run_ids: Sequence[str], *, detach: bool) -> list[Run]:
+    def _drive(self, run_ids: Sequence[str], *, until: Phase | None = None) -> list[Run]:
+        """Take the runs to their ends, or until each of the unfinished has come to that phase."""
         self._stuck.clear()
         self._failing_since.clear()
+        self._polled_at.clear()
         while True:
             runs = [self._store.load(run_id) for run_id in run_ids]
             unfinished = [run for run in runs if not run.finished and run.id not in self._stuck]
-            if all(detach and run.phase is Phase.RUNNING for run in unfinished):
+            if all(run.phase is until and not run.status for run in unfinished):
                 self._raise_stuck()
                 return runs
             for provider, group in self._by_provider(unfinished):
                 self._turn(provider, group)
             if all(self._store.load(run.id) == run for run in unfinished):
-                self._clock.sleep(min(self._provider_for(run.plan).poll_interval_s for run in unfinished))
+                providers = [self._provider_for(run.plan) for run in unfinished]
+                self._clock.sleep(min(self._poll_due_in_s(found) or found.poll_interval_s for found in providers))
+
+    def _poll_due_in_s(self, provider: Provider) -> float:
+        """Seconds that are left until the provider may be polled again; 0 where it may be now."""
+        since_s = self._clock.now() - self._polled_at.get(id(provider), -math.inf)
+        return provider.poll_interval_s - since_s if 0 <= since_s < provider.poll_interval_s else 0.0
 
     def _turn(self, provider: Provider, runs: Sequence[Run]) -> None:
-        """One step for each run that has its turn, and one poll for all that are running."""
+        """One step for each run that has its turn, and one poll for all that are running when it is time for it."""
         begun = [run for run in runs if run.phase is not Phase.PLANNED or run.cancel_reason]
         room = len(runs) if provider.capacity is None else max(provider.capacity - len(begun), 0)
         waiting = [run for run in runs if run not in begun]
@@ -179,7 +199,9 @@ class Engine:
         for run in [*begun, *waiting[:room]]:
             if run not in running:
                 self._step(provider, run)
-        if running:
+        # Turns come quickly while some runs take steps; the others must not be asked for more often because of that.
+        if running and not self._poll_due_in_s(provider):
+            self._polled_at[id(provider)] = self._clock.now()
             self._poll_all(provider, running)
 
     def _poll_all(self, provider: Provider, running: Sequence[Run]) -> None:
@@ -232,12 +254,20 @@ class Engine:
         self._end(run, status)
 
     def _collect(self, run: Run) -> None:
-        """Bring the files home; while that fails nothing is released, for a release would lose them."""
+        """Bring the files home; while that fails nothing is released, for a release would lose them.
+
+        But machines that were taken back may have taken the files along, and the next attempt must not wait for ever.
+        """
         try:
-            self._bring_home(run)
+            if not run.files_lost:
+                self._bring_home(run)
         except (CloudbenchError, OSError) as error:
-            self._stuck[run.id] = ("its files could not be brought home; nothing was released", str(error))
-            return
+            if run.begins_anew and not self._out_of_patience(run):
+                return
+            if not run.begins_anew and not run.release_anyway:
+                self._stuck[run.id] = ("its files could not be brought home; nothing was released", str(error))
+                return
+            self._journal(run.id, FilesLost(reason=_told(error)))
         self._enter(run, Phase.RELEASING)
 
     def _bring_home(self, run: Run) -> None:
@@ -259,21 +289,29 @@ class Engine:
                 left.append(f"{handle.kind} {handle.id}{why}")
         if left:
             self._failed_again(run, f"{len(left)} of its things are not gone", ", ".join(left))
+        elif run.begins_anew:
+            self._journal(run.id, AttemptBegan(number=run.attempt + 1))
         else:
             self._enter(run, Phase.RELEASED)
 
     def _failed_again(self, run: Run, what: str, why: str) -> None:
         """Note a failure that may pass, and leave the run for `resume` where it does not."""
-        since = self._failing_since.setdefault(run.id, self._clock.now())
-        if self._clock.now() - since > PATIENCE_S:
+        if self._out_of_patience(run):
             self._stuck[run.id] = (f"{what} (tried for {PATIENCE_S:.0f} s)", why)
+
+    def _out_of_patience(self, run: Run) -> bool:
+        """Whether the run has been failing for so long that it will not pass."""
+        now = self._clock.now()
+        return now - self._failing_since.setdefault(run.id, now) > PATIENCE_S
 
     def _raise_stuck(self) -> None:
         if self._stuck:
+            uncollected = [run_id for run_id in self._stuck if self._store.load(run_id).phase is Phase.COLLECTING]
+            anyway = f", or to lose its files: cloudbench cancel {' '.join(uncollected)} --release-anyway"
             raise CloudbenchError(
                 "; ".join(f"run {run_id}: {what}" for run_id, (what, _) in self._stuck.items()),
                 why="; ".join(why for _, why in self._stuck.values()),
-                todo=f"cloudbench resume {' '.join(self._stuck)}",
+                todo=f"cloudbench resume {' '.join(self._stuck)}" + (anyway if uncollected else ""),
             )
 
     def _guarded(self, run: Run, action: Callable[[], None]) -> None:
@@ -282,13 +320,14 @@ class Engine:
             action()
         except CloudbenchError as error:
             outcome = _OUTCOMES.get(type(error), Outcome.INFRASTRUCTURE)
-            self._end(run, Status(outcome=outcome, reason=" — ".join(filter(None, [error.what, error.why]))))
+            self._end(run, Status(outcome=outcome, reason=_told(error)))
 
     def _end(self, run: Run, status: Status) -> None:
         self._journal(run.id, Ended(status=status))
         self._enter(run, Phase.COLLECTING)
 
     def _enter(self, run: Run, phase: Phase) -> None:
+        self._failing_since.pop(run.id, None)
         self._journal(run.id, PhaseEntered(phase=phase))
 
     def _journal(self, run_id: str, event: Event) -> None:
@@ -305,6 +344,11 @@ class Engine:
             provider = self._provider_for(run.plan)
             groups.setdefault(id(provider), (provider, []))[1].append(run)
         return list(groups.values())
+
+
+def _told(error: CloudbenchError | OSError) -> str:
+    """What happened and why, in one line."""
+    return " — ".join(filter(None, [error.what, error.why])) if isinstance(error, CloudbenchError) else str(error)
 
 
 _BEFORE_JOB = (Phase.PLANNED, Phase.PROVISIONING, Phase.READY)

@@ -2,7 +2,9 @@
 
 What a run does there is written in its plan's parameters:
   lasts: polls until its job ends;  ends: the outcome;  slow_release: calls until a thing is gone;
-  refuses: the call that fails for this run (provision, submit, poll, stop, collect or release).
+  preempts: so many attempts, the first ones, end as preempted instead;
+  refuses: the call that fails for this run (provision, submit, poll, stop, collect or release), with the number of an
+    attempt behind it where it fails in that attempt only;  raises: the error that it fails with.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from cloudbench.errors import CapacityError, CloudbenchError, InfrastructureError
+import msgspec
+
+from cloudbench import errors
+from cloudbench.errors import CloudbenchError
 from cloudbench.plan import RunPlan, plan_experiment
 from cloudbench.providers.base import LogChunk, LogFile, Problem, Request, Step
 from cloudbench.run import Handle, Outcome, Status
@@ -27,13 +32,17 @@ TEMPLATE = JobTemplate(
         "lasts": Parameter(default=2),
         "ends": Parameter(default="succeeded"),
         "slow_release": Parameter(default=0),
+        "preempts": Parameter(default=0),
         "refuses": Parameter(default=""),
+        "raises": Parameter(default="InfrastructureError"),
         "number": Parameter(default=0),
     },
 )
 
 
-def small_plans(count: int = 1, *, owner: str = "me", submission: int = 1, **parameters: Any) -> tuple[RunPlan, ...]:
+def small_plans(
+    count: int = 1, *, owner: str = "me", submission: int = 1, retries: int = 1, **parameters: Any
+) -> tuple[RunPlan, ...]:
     """Plans of runs on two nodes that differ in `number`."""
     asked = Experiment(
         name="e",
@@ -42,7 +51,8 @@ def small_plans(count: int = 1, *, owner: str = "me", submission: int = 1, **par
         sweep={"number": tuple(range(count))},
         setups=(Setup(name="s", nodes=2),),
     )
-    return plan_experiment(asked, {"small": TEMPLATE}, owner=owner, submission=submission)
+    plans = plan_experiment(asked, {"small": TEMPLATE}, owner=owner, submission=submission)
+    return tuple(msgspec.structs.replace(plan, retries=retries) for plan in plans)
 
 
 class SmallProvider:
@@ -167,11 +177,13 @@ class SmallProvider:
             return Status(outcome=Outcome.CANCELLED, vendor_state="Stopped")
         if thing["polls"] < thing["plan"]["lasts"]:
             return Status(vendor_state="Running")
+        if job.attempt <= thing["plan"]["preempts"]:
+            return Status(outcome=Outcome.PREEMPTED, reason="the machines were taken back", vendor_state="Preempted")
         return Status(outcome=Outcome(thing["plan"]["ends"]), vendor_state="Done")
 
     def _refuse(self, thing: dict[str, Any] | None, call: str) -> None:
-        if thing and thing["plan"]["refuses"] == call:
-            error: type[CloudbenchError] = CapacityError if call == "provision" else InfrastructureError
+        if thing and thing["plan"]["refuses"] in (call, f"{call} {thing['handle']['attempt']}"):
+            error: type[CloudbenchError] = getattr(errors, thing["plan"]["raises"])
             raise error(f"{call} was refused", why="the plan says so")
 
     def _change(self, handle: Handle, change: str, thing: dict[str, Any] | None) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,9 +19,11 @@ from cloudbench.errors import CloudbenchError, UsageError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.base import Provider
 from cloudbench.run import (
+    AttemptBegan,
     CancelRequested,
     Ended,
     Event,
+    FilesLost,
     Handle,
     HandleIntended,
     HandleReleased,
@@ -95,18 +98,27 @@ def collected(client: Client, run_id: str) -> list[str]:
 
 
 def assert_over(client: Client, run: Run) -> None:
-    """Nothing is left, nothing was made twice, and nothing was released before the files were home."""
+    """Nothing is left, nothing was made twice, and nothing was released before the files were home.
+
+    No attempt made anything before all of the earlier one was gone.
+    """
     assert run.finished
     assert run.handles == ()
     assert client.small.things == []
     ledger = client.small.ledger
     made = [entry for entry in ledger if entry.startswith("make ")]
     assert len(made) == len(set(made))
-    job = f"{run.id}.1.job"
-    if f"make {job}" in ledger:
-        assert collected(client, run.id) == ["attempt-1/node-0/rank-0.log"]
-        released = [n for n, entry in enumerate(ledger) if "release" in entry.split() and f" {run.id}." in entry]
-        assert ledger.index(f"collect {job}") < min(released)
+    assert [earlier.number for earlier in run.attempts] == list(range(1, run.attempt))
+    begun = [n for n in range(1, run.attempt + 1) if f"make {run.id}.{n}.job" in ledger]
+    assert collected(client, run.id) == [f"attempt-{n}/node-0/rank-0.log" for n in begun if n not in run.lost_files]
+    gone = -1
+    for attempt in range(1, run.attempt + 1):
+        places = [(n, entry.split()) for n, entry in enumerate(ledger) if f" {run.id}.{attempt}." in entry]
+        released = [n for n, words in places if "release" in words]
+        assert all(n > gone for n, _ in places)
+        if attempt in begun and attempt not in run.lost_files:
+            assert ledger.index(f"collect {run.id}.{attempt}.job") < min(released)
+        gone = max(released, default=gone)
 
 
 def test_a_run_goes_through_its_phases_to_its_end(tmp_path: Path) -> None:
@@ -160,7 +172,7 @@ def test_every_effect_is_in_the_journal_before_it_happens(tmp_path: Path) -> Non
     assert len(seen) == 4 + 2 + 1 + 4
 
 
-@pytest.mark.parametrize("ends", ["failed", "timed-out", "preempted", "infrastructure"])
+@pytest.mark.parametrize("ends", ["failed", "timed-out", "infrastructure"])
 def test_a_job_that_fails_is_collected_and_released_like_any_other(tmp_path: Path, ends: str) -> None:
     client = Client(tmp_path)
     (run,) = client.engine.drive(client.submit(small_plans(ends=ends)))
@@ -168,10 +180,23 @@ def test_a_job_that_fails_is_collected_and_released_like_any_other(tmp_path: Pat
     assert_over(client, run)
 
 
-@pytest.mark.parametrize(("refuses", "outcome"), [("provision", "no-capacity"), ("submit", "infrastructure")])
-def test_a_provider_that_refuses_ends_the_run_and_not_the_others(tmp_path: Path, refuses: str, outcome: str) -> None:
+@pytest.mark.parametrize(
+    ("refuses", "raises", "outcome"),
+    [
+        ("provision", "CapacityError", "no-capacity"),
+        ("provision", "QuotaError", "quota"),
+        ("provision", "PreemptedError", "preempted"),
+        ("submit", "JobFailedError", "failed"),
+        ("submit", "LimitError", "timed-out"),
+        ("submit", "InfrastructureError", "infrastructure"),
+        ("submit", "CredentialsError", "infrastructure"),
+    ],
+)
+def test_a_provider_that_refuses_ends_the_run_and_not_the_others(
+    tmp_path: Path, refuses: str, raises: str, outcome: str
+) -> None:
     client = Client(tmp_path)
-    (refused,) = client.submit(small_plans(refuses=refuses))
+    (refused,) = client.submit(small_plans(refuses=refuses, raises=raises, retries=0))
     (other,) = client.submit(small_plans(submission=2))
     runs = client.engine.drive([refused, other])
     assert [run.outcome for run in runs] == [Outcome(outcome), Outcome.SUCCEEDED]
@@ -220,15 +245,25 @@ def die(folder: Path, number: int, run_ids: list[str] | None = None, **parameter
 LIVES = {
     "succeeds": {"lasts": 1},
     "fails": {"lasts": 1, "ends": "failed"},
-    "finds no capacity": {"refuses": "provision"},
+    "finds no capacity": {"refuses": "provision", "raises": "CapacityError"},
     "cannot be submitted": {"refuses": "submit"},
     "is released slowly": {"lasts": 1, "slow_release": 1},
+    "is preempted": {"lasts": 1, "preempts": 1},
+    "is preempted again": {"lasts": 1, "preempts": 2},
+    "is preempted before its job": {"refuses": "submit 1", "raises": "PreemptedError", "lasts": 1},
+    "finds no capacity for its second attempt": {
+        "lasts": 1,
+        "preempts": 1,
+        "refuses": "provision 2",
+        "raises": "CapacityError",
+    },
 }
+LOSES_ITS_FILES = {"loses files of its first attempt": {"lasts": 1, "preempts": 1, "refuses": "collect 1"}}
 
 
-@pytest.mark.parametrize("life", LIVES)
+@pytest.mark.parametrize("life", LIVES | LOSES_ITS_FILES)
 def test_a_run_whose_client_died_at_any_moment_is_taken_to_the_same_end(tmp_path: Path, life: str) -> None:
-    parameters = LIVES[life]
+    parameters = (LIVES | LOSES_ITS_FILES)[life]
     undisturbed = Client(tmp_path / "undisturbed")
     (expected,) = undisturbed.engine.drive(undisturbed.submit(small_plans(**parameters)))
     count = moments(tmp_path, **parameters)
@@ -239,6 +274,8 @@ def test_a_run_whose_client_died_at_any_moment_is_taken_to_the_same_end(tmp_path
         client = Client(folder)
         (run,) = client.engine.drive(run_ids)
         assert (run.outcome, run.status) == (expected.outcome, expected.status)
+        assert [earlier.status for earlier in run.attempts] == [earlier.status for earlier in expected.attempts]
+        assert run.lost_files == expected.lost_files
         assert_over(client, run)
         client.store.close()
 
@@ -249,7 +286,7 @@ def test_a_run_survives_client_after_client(deaths: list[int]) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         run_ids = None
         for number in deaths:
-            run_ids = die(Path(folder), number, run_ids, lasts=3, slow_release=1)
+            run_ids = die(Path(folder), number, run_ids, lasts=3, slow_release=1, preempts=1)
         client = Client(Path(folder))
         assert run_ids is not None
         (run,) = client.engine.drive(run_ids)
@@ -269,7 +306,9 @@ def test_an_interrupt_at_any_moment_leaves_nothing_behind(tmp_path: Path, life: 
         with pytest.raises(KeyboardInterrupt):
             client.engine.drive([run_id])
         run = client.store.load(run_id)
-        decided = [event.status.outcome for _, event in client.events if isinstance(event, Ended)]
+        events = [event for _, event in client.events]
+        began = max((n for n, event in enumerate(events) if isinstance(event, AttemptBegan)), default=0)
+        decided = [event.status.outcome for event in events[began:] if isinstance(event, Ended)]
         assert run.outcome is decided[0]
         assert run.cancel_reason == "interrupted from the keyboard" or run.phase is Phase.RELEASED
         assert_over(client, run)
@@ -313,12 +352,37 @@ def test_a_second_interrupt_leaves_the_runs_for_resume(tmp_path: Path) -> None:
     assert_over(later, run)
 
 
-def test_one_poll_a_turn_watches_all_that_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [1, 5, 40])
+def test_the_number_of_polls_does_not_grow_with_the_runs(tmp_path: Path, count: int) -> None:
     client = Client(tmp_path)
-    runs = client.engine.drive(client.submit(small_plans(5, lasts=4)))
-    assert [run.outcome for run in runs] == [Outcome.SUCCEEDED] * 5
-    assert [entry for entry in client.small.ledger if entry.startswith("poll")] == ["poll 5"] * 4
-    assert client.clock.slept == [SmallProvider.poll_interval_s] * 3
+    run_ids = client.submit(small_plans(count, lasts=4))
+    runs = client.engine.drive(run_ids, detach=True)
+    client.engine.poll(runs)
+    runs = client.engine.drive(run_ids)
+    assert [run.outcome for run in runs] == [Outcome.SUCCEEDED] * count
+    assert [entry for entry in client.small.ledger if entry.startswith("poll")] == [f"poll {count}"] * 4
+    assert client.clock.slept == [SmallProvider.poll_interval_s] * 2
+
+
+@pytest.mark.parametrize("count", [1, 10, 30])
+def test_runs_that_end_one_after_the_other_are_not_polled_more_often(tmp_path: Path, count: int) -> None:
+    client = Client(tmp_path)
+    longest = 30
+    plans = (small_plans(submission=n + 1, lasts=longest - n) for n in range(count))
+    runs = client.engine.drive([run_id for some in plans for run_id in client.submit(some)])
+    assert [run.outcome for run in runs] == [Outcome.SUCCEEDED] * count
+    assert len([entry for entry in client.small.ledger if entry.startswith("poll")]) == longest
+
+
+def test_one_poll_a_turn_watches_first_and_later_attempts(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    run_ids = client.submit(small_plans(3, lasts=2, preempts=1))
+    other_ids = client.submit(small_plans(3, submission=2, lasts=6))
+    client.engine.drive([*run_ids, *other_ids])
+    # The second attempts begin while the others run on.
+    polls = [entry for entry in client.small.ledger if entry.startswith("poll")]
+    assert len(polls) == 6
+    assert polls.count("poll 6") == 4
 
 
 @pytest.mark.parametrize("capacity", [1, 2, None])
@@ -388,7 +452,8 @@ def test_what_cannot_be_finished_is_left_for_resume_while_the_others_end(
     with pytest.raises(CloudbenchError) as left:
         client.engine.drive([stuck, other])
     assert left.value.what == f"run {stuck}: {says}"
-    assert left.value.todo == f"cloudbench resume {stuck}"
+    lose = f", or to lose its files: cloudbench cancel {stuck} --release-anyway"
+    assert left.value.todo == f"cloudbench resume {stuck}" + (lose if phase is Phase.COLLECTING else "")
     assert left.value.why
     run = client.store.load(stuck)
     assert run.phase is phase
@@ -623,6 +688,191 @@ def test_a_poll_without_a_drive_journals_nothing(tmp_path: Path) -> None:
     statuses = client.engine.poll(runs)
     assert {run_id: status.vendor_state for run_id, status in statuses.items()} == dict.fromkeys(run_ids, "Running")
     assert [client.store.load(run_id) for run_id in run_ids] == runs
+
+
+def test_a_preempted_run_begins_anew_once_its_first_attempt_is_home_and_gone(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1, preempts=1))
+    (run,) = client.engine.drive([run_id])
+    assert (run.outcome, run.attempt) == (Outcome.SUCCEEDED, 2)
+    (lost,) = run.attempts
+    assert (lost.number, lost.status.outcome) == (1, Outcome.PREEMPTED)
+    assert lost.status.reason == "the machines were taken back"
+    assert collected(client, run_id) == [f"attempt-{n}/node-0/rank-0.log" for n in (1, 2)]
+    phases = [event.phase for _, event in client.events if isinstance(event, PhaseEntered)]
+    assert phases == [*list(Phase)[1:-1], *list(Phase)[1:]]
+    assert [event for _, event in client.events if isinstance(event, AttemptBegan)] == [AttemptBegan(number=2)]
+    assert_over(client, run)
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_a_run_that_is_always_preempted_has_as_many_attempts_as_its_plan_allows(tmp_path: Path, retries: int) -> None:
+    client = Client(tmp_path)
+    (run,) = client.engine.drive(client.submit(small_plans(lasts=1, preempts=100, retries=retries)))
+    assert (run.outcome, run.attempt) == (Outcome.PREEMPTED, retries + 1)
+    assert [attempt.number for attempt in run.lost] == list(range(1, retries + 2))
+    assert_over(client, run)
+
+
+def test_an_attempt_that_ends_otherwise_is_the_last_one(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run,) = client.engine.drive(client.submit(small_plans(lasts=1, preempts=1, ends="failed", retries=3)))
+    assert (run.outcome, run.attempt) == (Outcome.FAILED, 2)
+    assert_over(client, run)
+
+
+def test_the_money_of_a_preempted_attempt_is_counted_until_its_job_ended(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    plans = small_plans(lasts=4, preempts=1, slow_release=10)
+    (run_id,) = client.submit(tuple(msgspec.structs.replace(plan, usd_per_hour=3.6) for plan in plans))
+    (run,) = client.engine.drive([run_id])
+    (lost,) = run.lost
+    assert lost.duration_s == 3 * SmallProvider.poll_interval_s
+    assert lost.lost_usd == pytest.approx(0.001 * lost.duration_s)
+
+
+def test_a_preempted_run_waits_for_its_turn_again(tmp_path: Path) -> None:
+    client = Client(tmp_path, capacity=1)
+    run_ids = client.submit(small_plans(2, lasts=1, preempts=1))
+    runs = client.engine.drive(run_ids)
+    assert [(run.outcome, run.attempt) for run in runs] == [(Outcome.SUCCEEDED, 2)] * 2
+    existing: set[str] = set()
+    for entry in client.small.ledger:
+        what, _, thing = entry.rpartition(" ")
+        if what.startswith("make "):
+            existing.add(thing)
+        elif what == "release":
+            existing.discard(thing)
+        assert len({name.rsplit(".", 1)[0] for name in existing}) <= 1
+    for run in runs:
+        assert_over(client, run)
+
+
+@pytest.mark.parametrize("phase", [Phase.COLLECTING, Phase.RELEASING])
+def test_a_run_that_is_cancelled_after_its_preemption_does_not_begin_anew(tmp_path: Path, phase: Phase) -> None:
+    def cancel(run: Run, event: Event) -> None:
+        if isinstance(event, PhaseEntered) and event.phase is phase:
+            client.store.append(run.id, CancelRequested(reason="not needed"), at=0.0)
+
+    client = Client(tmp_path, notice=cancel)
+    (run,) = client.engine.drive(client.submit(small_plans(lasts=1, preempts=1)))
+    assert (run.outcome, run.attempt, run.cancel_reason) == (Outcome.PREEMPTED, 1, "not needed")
+    assert_over(client, run)
+
+
+def test_a_cancel_that_comes_as_the_next_attempt_begins_ends_it_before_it_makes_anything(tmp_path: Path) -> None:
+    def cancel(run: Run, event: Event) -> None:
+        if isinstance(event, AttemptBegan):
+            client.store.append(run.id, CancelRequested(reason="not needed"), at=0.0)
+
+    client = Client(tmp_path, notice=cancel)
+    (run,) = client.engine.drive(client.submit(small_plans(lasts=1, preempts=1)))
+    assert (run.outcome, run.attempt) == (Outcome.CANCELLED, 2)
+    assert not [entry for entry in client.small.ledger if f"{run.id}.2." in entry]
+    assert_over(client, run)
+
+
+def test_a_preempted_job_that_was_to_be_cancelled_is_cancelled(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1, preempts=1, refuses="stop"))
+    client.engine.drive([run_id], detach=True)
+    run = client.engine.cancel(run_id, reason="not needed")
+    assert (run.outcome, run.attempt) == (Outcome.CANCELLED, 1)
+    assert_over(client, run)
+
+
+def test_collect_begins_no_attempt(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1, preempts=1))
+    client.engine.drive([run_id], detach=True)
+    run = client.engine.collect(run_id)
+    assert (run.phase, run.attempt, run.handles) == (Phase.PLANNED, 2, ())
+    assert collected(client, run_id) == ["attempt-1/node-0/rank-0.log"]
+    assert client.small.things == []
+    with pytest.raises(UsageError, match=f"attempt 2 of run {run_id} has not started yet"):
+        client.engine.collect(run_id)
+    (run,) = client.engine.drive([run_id])
+    assert (run.outcome, run.attempt) == (Outcome.SUCCEEDED, 2)
+    assert_over(client, run)
+
+
+def test_files_that_went_with_the_machines_do_not_keep_the_run_from_beginning_anew(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run,) = client.engine.drive(client.submit(small_plans(lasts=1, preempts=1, refuses="collect 1")))
+    assert (run.outcome, run.attempt, run.lost_files) == (Outcome.SUCCEEDED, 2, (1,))
+    assert run.attempts[0].files_lost == "collect was refused — the plan says so"
+    assert sum(client.clock.slept) > PATIENCE_S
+    assert collected(client, run.id) == ["attempt-2/node-0/rank-0.log"]
+    assert_over(client, run)
+
+
+def test_files_of_a_preempted_attempt_are_asked_for_again_before_they_are_given_up(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1, preempts=1, refuses="collect 1"))
+
+    def heal() -> None:
+        if len(client.clock.slept) == 3:
+            thing = tmp_path / "things" / f"{run_id}.1.job"
+            thing.write_text(thing.read_text().replace('"collect 1"', '""'))
+
+    client.clock.at_sleep = heal
+    (run,) = client.engine.drive([run_id])
+    assert (run.outcome, run.lost_files) == (Outcome.SUCCEEDED, ())
+    assert_over(client, run)
+
+
+def test_files_of_the_last_attempt_are_not_given_up(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1, preempts=2, refuses="collect 2"))
+    with pytest.raises(CloudbenchError, match="its files could not be brought home; nothing was released"):
+        client.engine.drive([run_id])
+    run = client.store.load(run_id)
+    assert (run.phase, run.attempt, run.lost_files) == (Phase.COLLECTING, 2, ())
+    assert len(client.small.things) == 4
+
+
+def test_a_run_whose_files_cannot_be_brought_home_can_be_released_all_the_same(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1, refuses="collect"))
+    for drive in (client.engine.drive, lambda run_ids: client.engine.cancel(run_ids[0], reason="not needed")):
+        with pytest.raises(CloudbenchError, match="could not be brought home"):
+            drive([run_id])
+    run = client.engine.cancel(run_id, reason="not needed", release_anyway=True)
+    assert (run.outcome, run.lost_files) == (Outcome.SUCCEEDED, (1,))
+    assert [event for _, event in client.events if isinstance(event, FilesLost)] == [
+        FilesLost(reason="collect was refused — the plan says so")
+    ]
+    assert_over(client, run)
+
+
+def test_released_all_the_same_does_not_mean_that_files_are_left_behind(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    (run_id,) = client.submit(small_plans(lasts=1000))
+    client.engine.drive([run_id], detach=True)
+    run = client.engine.cancel(run_id, reason="not needed", release_anyway=True)
+    assert (run.outcome, run.lost_files) == (Outcome.CANCELLED, ())
+    assert_over(client, run)
+
+
+@pytest.mark.parametrize("preempts", [0, 1])
+def test_a_release_all_the_same_survives_the_death_of_its_client(tmp_path: Path, preempts: int) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        client = Client(folder)
+        (run_id,) = client.submit(small_plans(lasts=1, preempts=preempts, retries=0, refuses="collect"))
+        with pytest.raises(CloudbenchError):
+            client.engine.drive([run_id])
+        client.store.close()
+        dying = Nth(number, Died)
+        client = Client(folder, observe=dying.moment, notice=dying.moment)
+        with contextlib.suppress(Died):
+            client.engine.cancel(run_id, reason="not needed", release_anyway=True)
+        client.store.close()
+        client = Client(folder)
+        (run,) = client.engine.drive([run_id])
+        assert run.lost_files == (1,)
+        assert_over(client, run)
+        client.store.close()
 
 
 def test_each_event_is_told_after_it_was_journalled(tmp_path: Path) -> None:

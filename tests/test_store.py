@@ -19,7 +19,17 @@ from hypothesis import strategies as st
 
 from cloudbench.errors import CloudbenchError, UsageError
 from cloudbench.plan import RunPlan
-from cloudbench.run import CancelRequested, Ended, Outcome, Phase, PhaseEntered, Status, replay
+from cloudbench.run import (
+    AttemptBegan,
+    CancelRequested,
+    Ended,
+    FilesLost,
+    Outcome,
+    Phase,
+    PhaseEntered,
+    Status,
+    replay,
+)
 from cloudbench.store import _MIGRATIONS, Store
 from tests.small_provider import small_plans
 
@@ -69,6 +79,24 @@ def test_a_run_is_what_its_events_say(store: Store) -> None:
         store.append(first.id, event, at=at)
     assert store.load(first.id) == replay(first, events)
     assert store.load(second.id) == replay(second, [])
+
+
+def test_the_attempts_of_a_run_come_back_from_the_disk(store: Store) -> None:
+    (plan,) = small_plans()
+    store.add((plan,), at=0.0)
+    events = [
+        (1.0, PhaseEntered(phase=Phase.PROVISIONING)),
+        (2.0, Ended(status=Status(outcome=Outcome.PREEMPTED))),
+        (3.0, PhaseEntered(phase=Phase.COLLECTING)),
+        (4.0, FilesLost(reason="the machine is gone")),
+        (5.0, AttemptBegan(number=2)),
+        (6.0, CancelRequested(reason="cancelled", release_anyway=True)),
+    ]
+    for at, event in events:
+        store.append(plan.id, event, at=at)
+    run = store.load(plan.id)
+    assert run == replay(plan, events)
+    assert [(attempt.number, attempt.duration_s) for attempt in run.attempts] == [(1, 2.0)]
 
 
 def test_the_journal_survives_its_store(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cloudbench.run import CancelRequested, Ended, Event, Phase, PhaseEntered, Run
+from cloudbench.run import AttemptBegan, CancelRequested, Ended, Event, FilesLost, Phase, PhaseEntered, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +64,12 @@ class Progress:
             click.echo(f"{run.id}: ending it ({event.reason})", err=True)
         elif isinstance(event, Ended) and event.status.outcome:
             click.echo(f"{run.id}: {event.status.outcome.value}", err=True)
+        elif isinstance(event, FilesLost):
+            from cloudbench.cli.session import plain_line
+
+            click.echo(f"{run.id}: files of attempt {run.attempt} are lost ({plain_line(event.reason)})", err=True)
+        elif isinstance(event, AttemptBegan):
+            click.echo(f"{run.id}: attempt {event.number} of {run.plan.retries + 1}", err=True)
 
     def _show(self, run_id: str) -> None:
         from rich.cells import set_cell_size

@@ -40,6 +40,8 @@ def status(runs: tuple[str, ...], output_format: str) -> int:
                 "reason": job.reason if job else None,
                 "vendor_state": job.vendor_state if job else None,
                 "attempt": run.attempt,
+                "most_attempts": run.plan.retries + 1,
+                "earlier_attempts": run.attempts,
                 "collected": run.finished,
             }
         )
@@ -51,9 +53,11 @@ def status(runs: tuple[str, ...], output_format: str) -> int:
         return 0
     to_collect = {run.id for run in found if run.id in live and live[run.id].ended}
     width = max(len(str(row["run"])) for row in rows)
-    click.echo(f"{'RUN':{width}}  {'PHASE':12}  {'OUTCOME':14}  REASON")
+    click.echo(f"{'RUN':{width}}  {'PHASE':12}  {'ATTEMPT':7}  {'OUTCOME':14}  REASON")
     for row in rows:
         hint = f"ended; cloudbench collect {row['run']}" if row["run"] in to_collect else None
         reason = ": ".join(filter(None, [hint, str(row["reason"] or "")]))
-        click.echo(f"{row['run']:{width}}  {row['phase']:12}  {row['outcome'] or '-':14}  {reason}".rstrip())
+        attempt = f"{row['attempt']} of {row['most_attempts']}"
+        cells = f"{row['run']:{width}}  {row['phase']:12}  {attempt:7}  {row['outcome'] or '-':14}  {reason}"
+        click.echo(cells.rstrip())
     return 0

@@ -44,6 +44,8 @@ _COLUMNS = (
     "spread_high",
     "repeats",
     "duration_s",
+    "attempts",
+    "lost_usd",
     "warnings",
 )
 

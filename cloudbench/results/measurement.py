@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from cloudbench.parsers.values import ParsedRun, Scope
-from cloudbench.run import Outcome, Phase
+from cloudbench.run import Attempt, Outcome, Phase
 from cloudbench.spec import Scalar
 
 _PLAUSIBLE = (1e-6, 1e12)
@@ -27,6 +27,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     `uncollected` where its job is known to have ended. `reason` says why the run did not succeed, or why its log has
     no figure. `ranks` counts the training processes of the whole run, and `hardware` names what they
     computed on. `independent` is True where they are known to have trained on their own, exchanging nothing.
+    `attempts` counts them all, `lost` are those whose machines were taken back, and `lost_logs` the numbers of those
+    whose logs did not all come home.
     """
 
     label: str
@@ -48,6 +50,9 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     parsed: ParsedRun | None = None
     independent: bool = False
     duration_s: float | None = None
+    attempts: int | None = None
+    lost: tuple[Attempt, ...] = ()
+    lost_logs: tuple[int, ...] = ()
 
     @property
     def gpus(self) -> int | None:

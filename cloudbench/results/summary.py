@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from cloudbench.results.attempts import count_attempts
 from cloudbench.results.measurement import Result, RunRecord, Spread, measure
 
 
@@ -26,7 +27,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     `throughput` is the median over the repeats that have one; `run` is the id of the only run, or the common
     beginning of the repeats' ids. `scaling_efficiency` is the throughput over what the smallest row of the same
     training would give with as many GPUs: 1.0 is perfect. `duration_s` is the median over all repeats that have one,
-    with a throughput or without, from the start of the first node to the end of the last.
+    with a throughput or without, from the start of the first node to the end of the last. `attempts` are those of all
+    repeats, and `lost_usd` is what those cost that were preempted; where that is not known, the note says why.
     """
 
     label: str
@@ -43,6 +45,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     spread: Spread | None
     repeats: tuple[Repeat, ...]
     duration_s: float | None
+    attempts: int | None
+    lost_usd: float | None
     warnings: tuple[str, ...]
 
 
@@ -78,6 +82,7 @@ def _row(group: Sequence[tuple[RunRecord, Result]]) -> tuple[RunRecord, Row]:
     good = [(record, result) for record, result in group if result.throughput is not None]
     first, told = (good or group)[0]
     throughputs = [result.throughput for _, result in good if result.throughput is not None]
+    attempts = count_attempts([record for record, _ in group])
     row = Row(
         label=first.label,
         run=first.group if first.run and len(group) > 1 else first.run,
@@ -88,7 +93,7 @@ def _row(group: Sequence[tuple[RunRecord, Result]]) -> tuple[RunRecord, Row]:
         unit=told.unit,
         status=told.status,
         reason=told.reason,
-        note=first.note,
+        note="; ".join(filter(None, [first.note, attempts.words])) or None,
         scaling_efficiency=None,
         spread=_spread_over_repeats(throughputs) if len(group) > 1 else told.spread,
         repeats=tuple(
@@ -96,6 +101,8 @@ def _row(group: Sequence[tuple[RunRecord, Result]]) -> tuple[RunRecord, Row]:
             for record, result in group
         ),
         duration_s=_median(record.duration_s for record, _ in group),
+        attempts=attempts.count,
+        lost_usd=attempts.lost_usd,
         warnings=tuple(_warnings(group)),
     )
     return first, row

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
+from cloudbench.catalog import Size, find_size
 from cloudbench.errors import SpecError, did_you_mean
 from cloudbench.rendering import render_shell, render_text
 from cloudbench.spec import Experiment, JobTemplate, Parameter, Scalar, Setup, parse_duration_s
@@ -26,7 +27,8 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Runs that differ only in `repeat` share their `group`. `requires` names the Python modules that must be there
     where the ranks run. `usd_per_hour` is for all nodes together; `None` where no price is known. `retries` is how many
-    more attempts a run gets whose machines the provider takes back.
+    more attempts a run gets whose machines the provider takes back. A `rehearsal` runs on stand-ins of the cloud.
+    `account` is where the run was submitted to.
     """
 
     id: str
@@ -53,11 +55,28 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     usd_per_hour: float | None = None
     max_cost_usd: float | None = None
     retries: int = 1
+    rehearsal: bool = False
+    account: str | None = None
 
     @property
     def ranks(self) -> int:
         """Training processes in the whole run, parameter servers left out."""
         return {"single": 1, "per-node": self.nodes}.get(self.launcher, self.nodes * self.ranks_per_node)
+
+
+class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
+    """How runs are planned for the stand-ins of the clouds.
+
+    The template's `rehearsal` parameters shrink the job, except with `full_size`, and except those named in `keep`.
+    """
+
+    full_size: bool = False
+    keep: frozenset[str] = frozenset()
+
+    def shrunk(self, template: JobTemplate) -> dict[str, Scalar]:
+        """The parameters that a rehearsal of the template puts in place of others."""
+        kept = template.rehearsal.keys() if self.full_size else self.keep
+        return {name: value for name, value in template.rehearsal.items() if name not in kept}
 
 
 class NodeJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,7 +112,13 @@ def node_job(plan: RunPlan, *, attempt: int) -> NodeJob:
 
 
 def plan_experiment(
-    experiment: Experiment, templates: Mapping[str, JobTemplate], *, owner: str, submission: int
+    experiment: Experiment,
+    templates: Mapping[str, JobTemplate],
+    *,
+    owner: str,
+    submission: int,
+    rehearsal: Rehearsal | None = None,
+    retries: int = 1,
 ) -> tuple[RunPlan, ...]:
     """The runs of an experiment, in the order in which they are taken: every repeat of a setup in a row.
 
@@ -102,10 +127,12 @@ def plan_experiment(
         templates: the loaded template for each name in `experiment.templates`.
         owner: who submits. It is part of the ids, so that two people's runs never meet in one account.
         submission: how many times this experiment was submitted before, plus one; part of the ids as well.
+        rehearsal: plan for stand-ins, which cost nothing, under ids of their own.
+        retries: `RunPlan.retries`.
 
     Raises:
-        SpecError: an unknown parameter, a value that is not among the choices, a combination that the template
-            refuses, or numbers that make no run.
+        SpecError: an unknown parameter or machine size, more GPUs than it has, a value that is not among the choices,
+            a combination that the template refuses, or numbers that make no run.
     """
     try:
         timeout_s = parse_duration_s(experiment.timeout)
@@ -120,8 +147,8 @@ def plan_experiment(
     for template_name, setup, swept in itertools.product(
         experiment.templates, experiment.setups, _combinations(experiment.sweep)
     ):
-        group = _plan_group(experiment, templates[template_name], setup, swept, owner, submission, timeout_s)
-        plans.extend(_repeats(group, experiment.repeats))
+        group = _plan_group(experiment, templates[template_name], setup, swept, owner, submission, timeout_s, rehearsal)
+        plans.extend(_repeats(msgspec.structs.replace(group, retries=retries), experiment.repeats))
     ids: set[str] = set()
     for plan in plans:
         if plan.id in ids:
@@ -131,10 +158,29 @@ def plan_experiment(
 
 
 def limit_cost(plan: RunPlan) -> tuple[float | None, str | None]:
-    """The most that the run can cost until its time limit in US dollars, or `None` and the reason."""
+    """The most that the run can cost in US dollars, or `None` and the reason.
+
+    That is each of its attempts until the time limit; only low-priority machines are taken back, and tried again.
+    """
     if plan.usd_per_hour is None:
-        return None, "no hourly price is known for this setup"
-    return plan.usd_per_hour * plan.timeout_s / 3600, None
+        return None, f"no hourly price is known for {plan.setup.sku or 'this setup'}"
+    attempts = 1 + plan.retries if plan.setup.priority == "low-priority" else 1
+    return attempts * plan.usd_per_hour * plan.timeout_s / 3600, None
+
+
+def price_basis(plan: RunPlan) -> str | None:
+    """What `limit_cost` counts with, in words; `None` where there is no price."""
+    if plan.rehearsal:
+        return "a rehearsal costs nothing"
+    size = _size(plan.setup)
+    if size is None or size.usd_per_hour is None:
+        return None
+    basis = f"list price of {size.name}: {size.usd_per_hour:.2f} USD/h"
+    basis += f" in {size.price_region}" if size.price_region else ""
+    basis += f" on {size.priced_on}" if size.priced_on else " when it was last listed"
+    if plan.setup.priority == "low-priority":
+        basis += f"; low-priority costs less, at a price that changes; {1 + plan.retries} attempts at the most"
+    return basis
 
 
 def parameter_value(template: JobTemplate, name: str, text: str) -> Scalar:
@@ -196,12 +242,15 @@ def _plan_group(
     owner: str,
     submission: int,
     timeout_s: float,
+    rehearsal: Rehearsal | None,
 ) -> RunPlan:
-    nodes, gpus_per_node = setup.nodes, 1 if setup.gpus_per_node is None else setup.gpus_per_node
+    size = _size(setup)
+    nodes, gpus_per_node = setup.nodes, _gpus_per_node(setup, size)
     for key, number in (("nodes", nodes), ("gpus_per_node", gpus_per_node)):
         if number < 1:
             raise SpecError(f"{setup.name}: {key}: {number} makes no run", todo="ask for at least 1")
-    parameters = _parameters(template, {**experiment.parameters, **swept})
+    shrunk = rehearsal.shrunk(template) if rehearsal else {}
+    parameters = _parameters(template, {**experiment.parameters, **shrunk, **swept})
     values: dict[str, Any] = {
         **parameters,
         "parameters": parameters,
@@ -235,7 +284,8 @@ def _plan_group(
     if len(experiment.templates) > 1:
         label = f"{template.name} {label}"
     identity = msgspec.json.encode(
-        [template, setup, parameters, timeout_s, experiment.name, owner, submission], order="deterministic"
+        [template, setup, parameters, timeout_s, experiment.name, owner, submission, rehearsal is not None],
+        order="deterministic",
     )
     digest = hashlib.sha256(identity).hexdigest()[:8]
     group = "-".join(filter(None, [_slug(f"{experiment.name}-{label}"), digest]))
@@ -261,8 +311,34 @@ def _plan_group(
         image=setup.image or template.image,
         format=template.format,
         timeout_s=timeout_s,
+        usd_per_hour=0.0 if rehearsal else size.usd_per_hour * nodes if size and size.usd_per_hour else None,
         max_cost_usd=experiment.max_cost_usd,
+        rehearsal=rehearsal is not None,
     )
+
+
+def _size(setup: Setup) -> Size | None:
+    """The machine size of a cloud's setup, `None` on this machine."""
+    if setup.provider == "local":
+        return None
+    if setup.sku is None:
+        raise SpecError(
+            f"{setup.name or setup.provider}: sku: {setup.provider} has many machine sizes, and none was named",
+            todo="--sku NC4as_T4_v3" if setup.provider == "azure" else "--sku g4dn.xlarge",
+        )
+    return find_size(setup.provider, setup.sku)
+
+
+def _gpus_per_node(setup: Setup, size: Size | None) -> int:
+    if setup.gpus_per_node is None:
+        return size.gpus if size else 1
+    if size and setup.gpus_per_node > size.gpus:
+        raise SpecError(
+            f"{setup.name or setup.provider}: gpus_per_node: {setup.gpus_per_node} are more than {size.name} has: "
+            f"{size.hardware}",
+            todo="ask for fewer, for more nodes, or for another size",
+        )
+    return setup.gpus_per_node
 
 
 def _repeats(first: RunPlan, count: int) -> Iterator[RunPlan]:

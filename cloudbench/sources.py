@@ -20,6 +20,7 @@ from cloudbench.parsers import FORMATS, ParsedLog, ParsedRun, merge_ranks, tf_cn
 from cloudbench.parsers.files import parse_file
 from cloudbench.plan import Launcher, RunPlan, plan_experiment
 from cloudbench.results.measurement import RunRecord
+from cloudbench.results.notes import cloud_note, rehearsal_note
 from cloudbench.run import Outcome, Run
 
 EXPERIMENT_FILE = "experiment.yaml"
@@ -117,13 +118,16 @@ def run_record(run: Run, folder: Path, *, uncollected: bool = False) -> RunRecor
         uncollected=uncollected,
         reason=run.status.reason if run.status and run.outcome is not Outcome.SUCCEEDED else None,
         duration_s=_duration_s([_json(node / "status.json") for node in nodes]),
+        attempts=run.attempt,
+        lost=run.lost,
+        lost_logs=run.lost_files,
     )
     record = _with_log(record, log, run.plan, missing=missing)
     on_gpus = _on_gpus(record.parsed, facts)
     return msgspec.structs.replace(
         record,
         hardware=_hardware(facts, on_gpus=on_gpus),
-        note=run.plan.setup.note or _note(run.plan, facts, on_gpus=on_gpus),
+        note=_note(run.plan, facts, on_gpus=on_gpus),
     )
 
 
@@ -216,17 +220,23 @@ def _cpu_names(facts: dict[str, Any]) -> list[str]:
 
 
 def _note(plan: RunPlan, facts: Sequence[dict[str, Any]], *, on_gpus: bool | None) -> str:
-    """What a setup without a note of its own was, such as `local process, 4 CPU ranks`."""
-    setup = plan.setup
-    service = setup.service or ("process" if setup.provider == "local" else None)
+    """What a run was: its setup's own words or, where there are none, ours; and what a rehearsal really trained."""
+    note = plan.setup.note
+    if note is None:
+        local = plan.setup.provider == "local"
+        note = _local_note(plan, facts, on_gpus=on_gpus) if local else cloud_note(plan)
+    return f"{note}; {rehearsal_note(plan, on_gpus=bool(on_gpus))}" if plan.rehearsal else note
+
+
+def _local_note(plan: RunPlan, facts: Sequence[dict[str, Any]], *, on_gpus: bool | None) -> str:
+    """Such as `local process, 4 CPU ranks`."""
+    service = plan.setup.service or "process"
     computed_on = None
     if on_gpus is not None:
         cpu_ranks = "1 CPU rank" if plan.ranks == 1 else f"{plan.ranks} CPU ranks"
         computed_on = _hardware(facts, on_gpus=True) if on_gpus else cpu_ranks
     image = plan.image if service != "process" else None
-    priority = setup.priority if setup.priority != "dedicated" else None
-    where = " ".join(filter(None, [setup.provider, service]))
-    return ", ".join(filter(None, [where, setup.sku, priority, setup.storage, image, computed_on]))
+    return ", ".join(filter(None, [f"local {service}", image, computed_on]))
 
 
 def _duration_s(statuses: Sequence[dict[str, Any]]) -> float | None:

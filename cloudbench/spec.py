@@ -47,7 +47,8 @@ class JobTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `launcher`, `ranks_per_node`, each of `requires`, `prepare` and `command` are Jinja2 in a sandbox. They see each
     parameter by its name, all of them as `parameters`, `nodes`, `gpus_per_node`, what was decided before them
     (`launcher`, then `ranks_per_node`), and `fail(reason)` to refuse a combination. `command` (run once a rank) and
-    `prepare` (run once a node, before the ranks) are shell text into which every value is put quoted.
+    `prepare` (run once a node, before the ranks) are shell text into which every value is put quoted. `rehearsal` has
+    the parameters that shrink the job to what a laptop trains in a minute.
     """
 
     name: str
@@ -61,6 +62,7 @@ class JobTemplate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     image: str | None = None
     environment: dict[str, str] = {}
     parameters: dict[str, Parameter] = {}
+    rehearsal: dict[str, Scalar] = {}
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

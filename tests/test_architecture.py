@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": {"errors"},
     "rendering": {"errors"},
     "loading": {"errors", "spec"},
-    "plan": {"errors", "rendering", "spec"},
+    "plan": {"catalog", "errors", "rendering", "spec"},
     "run": {"errors", "plan"},
     "catalog": {"errors", "spec"},
     "store": {"errors", "plan", "run"},
@@ -69,8 +69,8 @@ ONLY_ON_UNIX_NAMES = re.compile(
 )
 UNIX_PATH = re.compile(r"/(bin|dev|etc|home|opt|proc|run|sys|tmp|usr|var)(/|$)")
 
-# Programs that run on the nodes, and what starts them on this machine.
-KNOWS_THE_MACHINE = ("node/", "workloads/", "providers/local", "rehearsal/")
+# Programs that run on the nodes, what starts them on this machine, and what writes commands for nodes that run Linux.
+KNOWS_THE_MACHINE = ("node/", "workloads/", "providers/local", "providers/azure/batch_requests", "rehearsal/")
 
 # A program of its own, which a node of a rehearsal finds as `docker`.
 PROGRAMS = {"rehearsal/docker_command"}
@@ -216,6 +216,8 @@ def test_the_wheel_carries_templates_data_and_types(tmp_path: Path) -> None:
         assert f"cloudbench/job_templates/{path.name}" in names
     for path in (PACKAGE / "data").glob("*.yaml"):
         assert f"cloudbench/data/{path.name}" in names
+    for path in (PACKAGE / "data" / "sizes").glob("*.csv"):
+        assert f"cloudbench/data/sizes/{path.name}" in names
     assert {"cloudbench/py.typed", *(f"cloudbench/{module}.py" for module in MODULES)} <= names
     assert not [name for name in names if name.startswith("tests/")]
     # The installed package finds its data without the checkout.

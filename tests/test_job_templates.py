@@ -14,7 +14,7 @@ import pytest
 
 from cloudbench.errors import SpecError
 from cloudbench.loading import load_template, template_names
-from cloudbench.plan import RunPlan, plan_experiment
+from cloudbench.plan import Rehearsal, RunPlan, plan_experiment
 from cloudbench.spec import Experiment, JobTemplate, Setup
 from cloudbench.workloads.flags import Flags
 from cloudbench.workloads.models import MODELS
@@ -62,6 +62,16 @@ def test_each_combination_gives_its_launcher_and_ranks(parameters: dict[str, Any
     assert plan.launcher == launcher
     assert plan.ranks_per_node == (gpus if ranks == "G" else 1)
     assert plan.ranks == (1 if launcher == "single" else nodes * gpus)
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_a_template_that_ships_has_a_small_form(name: str) -> None:
+    template = load_template(name)
+    setup = Setup(name="s", provider="azure", sku="NC12", nodes=2)
+    asked = Experiment(name="x", templates=(name,), setups=(setup,))
+    (plan,) = plan_experiment(asked, {name: template}, owner="me", submission=1, rehearsal=Rehearsal())
+    assert template.rehearsal.items() <= plan.parameters.items()
+    assert template.rehearsal
 
 
 def words(plan: RunPlan) -> list[str]:

@@ -14,7 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudbench.errors import SpecError
-from cloudbench.plan import MOST_RUNS, RunPlan, limit_cost, node_job, parameter_value, plan_experiment
+from cloudbench.plan import (
+    MOST_RUNS,
+    Rehearsal,
+    RunPlan,
+    limit_cost,
+    node_job,
+    parameter_value,
+    plan_experiment,
+    price_basis,
+)
 from cloudbench.spec import Experiment, JobTemplate, Parameter, Scalar, Setup
 
 TEMPLATE = JobTemplate(
@@ -35,6 +44,7 @@ TEMPLATE = JobTemplate(
         "seed": Parameter(),
         "xla": Parameter(choices=(True, False)),
     },
+    rehearsal={"model": "small", "batch": 2},
 )
 
 
@@ -285,6 +295,101 @@ def test_the_most_that_a_run_can_cost_is_its_price_until_the_limit() -> None:
     (plan,) = plans(experiment(timeout="90m"))
     assert limit_cost(plan) == (None, "no hourly price is known for this setup")
     assert limit_cost(msgspec.structs.replace(plan, usd_per_hour=4.0)) == (6.0, None)
+
+
+def on_azure(**changes: Any) -> Experiment:
+    setup: dict[str, Any] = {"name": "a", "provider": "azure", "sku": "NC12", "nodes": 2, **changes}
+    return experiment(setups=(Setup(**setup),))
+
+
+def test_a_cloud_s_run_has_all_gpus_of_its_size_and_its_price() -> None:
+    (plan,) = plans(on_azure())
+    assert (plan.gpus_per_node, plan.usd_per_hour, plan.setup.sku) == (2, 3.6, "NC12")
+    assert "--gpus=2" in plan.command
+
+
+def test_a_cloud_s_run_can_leave_gpus_idle_and_pays_for_them() -> None:
+    (plan,) = plans(on_azure(gpus_per_node=1))
+    assert (plan.gpus_per_node, plan.usd_per_hour) == (1, 3.6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"gpus_per_node": 4}, "a: gpus_per_node: 4 are more than Standard_NC12 has: 2 x K80 of 12 GiB"),
+        ({"gpus_per_node": 0}, "a: gpus_per_node: 0 makes no run"),
+        ({"sku": None}, "a: sku: azure has many machine sizes, and none was named"),
+        ({"sku": "NC13"}, "sku: azure has no GPU size 'NC13' that is known here; did you mean 'NC12'?"),
+        ({"provider": "aws", "sku": "NC12"}, "sku: aws has no GPU size 'NC12'"),
+    ],
+)
+def test_a_size_that_does_not_fit_is_told_before_anything_is_planned(changes: dict[str, Any], says: str) -> None:
+    assert says in refused(on_azure(**changes))
+
+
+def test_the_limit_names_the_price_that_it_counts_with() -> None:
+    (plan,) = plans(on_azure(sku="nc4as_t4_v3"))
+    assert price_basis(plan) == "list price of Standard_NC4as_T4_v3: 0.53 USD/h in eastus on 2026-06-18"
+    assert limit_cost(plan) == (pytest.approx(2 * 0.526 / 2), None)
+
+
+def test_a_price_without_a_day_says_so() -> None:
+    (plan,) = plans(on_azure())
+    assert price_basis(plan) == "list price of Standard_NC12: 1.80 USD/h when it was last listed"
+
+
+def test_low_priority_costs_at_most_the_dedicated_price_for_every_attempt() -> None:
+    (plan,) = plans(on_azure(sku="NC4as_T4_v3", priority="low-priority"), retries=2)
+    assert plan.retries == 2
+    assert limit_cost(plan) == (pytest.approx(3 * 2 * 0.526 / 2), None)
+    assert str(price_basis(plan)).endswith("; low-priority costs less, at a price that changes; 3 attempts at the most")
+
+
+def test_a_size_without_a_price_has_no_limit_and_a_reason() -> None:
+    (plan,) = plans(on_azure(sku="NC6s_v2"))
+    assert limit_cost(plan) == (None, "no hourly price is known for NC6s_v2")
+    assert price_basis(plan) is None
+
+
+def test_a_rehearsal_costs_nothing_and_has_ids_of_its_own() -> None:
+    (live,) = plans(on_azure())
+    (plan,) = plans(on_azure(), rehearsal=Rehearsal(full_size=True))
+    assert (live.rehearsal, plan.rehearsal) == (False, True)
+    assert plan.id != live.id
+    assert limit_cost(plan) == (0.0, None)
+    assert price_basis(plan) == "a rehearsal costs nothing"
+    assert (plan.command, plan.gpus_per_node) == (live.command, live.gpus_per_node)
+
+
+@pytest.mark.parametrize(
+    ("rehearsal", "given", "planned"),
+    [
+        (None, {}, ("small", 64)),
+        (None, {"model": "big", "batch": 8}, ("big", 8)),
+        (Rehearsal(), {}, ("small", 2)),
+        (Rehearsal(), {"model": "big", "batch": 8}, ("small", 2)),
+        (Rehearsal(keep=frozenset({"batch", "seed"})), {"model": "big", "batch": 8}, ("small", 8)),
+        (Rehearsal(full_size=True), {"model": "big", "batch": 8}, ("big", 8)),
+    ],
+)
+def test_a_rehearsal_shrinks_the_job_but_for_what_was_given_on_the_way(
+    rehearsal: Rehearsal | None, given: dict[str, Scalar], planned: tuple[str, int]
+) -> None:
+    asked = msgspec.structs.replace(on_azure(), parameters=given)
+    (plan,) = plans(asked, rehearsal=rehearsal)
+    assert (plan.parameters["model"], plan.parameters["batch"]) == planned
+
+
+def test_what_is_swept_stays_swept_in_a_rehearsal() -> None:
+    asked = msgspec.structs.replace(on_azure(), sweep={"batch": (16, 32)})
+    found = plans(asked, rehearsal=Rehearsal())
+    assert [plan.parameters["batch"] for plan in found] == [16, 32]
+
+
+def test_a_template_that_shrinks_what_it_does_not_have_is_wrong() -> None:
+    template = msgspec.structs.replace(TEMPLATE, rehearsal={"modle": "small"})
+    with pytest.raises(SpecError, match=r"has no parameter 'modle'; did you mean 'model'"):
+        plans(on_azure(), template, rehearsal=Rehearsal())
 
 
 @pytest.mark.parametrize(

@@ -206,7 +206,7 @@ def test_a_failed_run_tells_its_own_reason_and_what_it_printed(tmp_path: Path) -
         (
             Setup(provider="azure", service="batch", sku="NC12", priority="low-priority", storage="azure-files"),
             [{"name": "Tesla K80"}],
-            "azure batch, NC12, low-priority, azure-files, Tesla K80",
+            "Azure Batch/lowpriority + azure files, NC12",
         ),
     ],
 )
@@ -215,6 +215,12 @@ def test_a_run_is_noted_by_what_it_ran_on(setup: Setup, gpus: Any, note: str, tm
         facts = {"gpus": gpus, "cpu": {"model": "A CPU"}}
         _place(tmp_path, f"attempt-1/node-{node}", "facts.json", json.dumps(facts).encode())
     assert run_record(_ended(_plan(setup, nodes=2)), tmp_path).note == note
+
+
+@pytest.mark.parametrize(("note", "told"), [("my own words", "my own words"), (None, "Azure Batch/dedicated, NC12")])
+def test_a_rehearsal_s_note_says_what_it_was(note: str | None, told: str, tmp_path: Path) -> None:
+    plan = msgspec.structs.replace(_plan(Setup(provider="azure", sku="NC12", note=note)), rehearsal=True)
+    assert run_record(_ended(plan), tmp_path).note == f"{told}; rehearsed on CPU"
 
 
 def test_a_log_that_names_cpus_beats_the_gpus_of_the_machine(tmp_path: Path) -> None:

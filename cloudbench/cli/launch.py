@@ -10,7 +10,7 @@ import msgspec
 
 from cloudbench.cli.session import Session, exit_code, refuse_problems, tell_failures
 from cloudbench.errors import LimitError, UsageError
-from cloudbench.plan import RunPlan, limit_cost, plan_experiment
+from cloudbench.plan import Rehearsal, RunPlan, limit_cost, plan_experiment, price_basis
 from cloudbench.providers.base import Problem
 from cloudbench.spec import Experiment, JobTemplate
 
@@ -19,18 +19,27 @@ def launch(
     experiment: Experiment,
     templates: Mapping[str, JobTemplate],
     *,
+    rehearsal: Rehearsal | None,
+    retries: int,
     dry_run: bool,
     detach: bool,
     ask: bool,
     output_format: str,
 ) -> int:
     """Plan the experiment, check it, run it and print its summary; the exit code."""
+    if rehearsal and any(setup.provider == "local" for setup in experiment.setups):
+        raise UsageError(
+            "--rehearse: the local provider trains on this machine already",
+            todo="leave --rehearse out, or name a cloud: --provider azure",
+        )
     session = Session(detach=detach, progress=True)
     plans = plan_experiment(
         experiment,
         templates,
         owner=session.store.owner,
         submission=session.store.next_submission(experiment.name),
+        rehearsal=rehearsal,
+        retries=retries,
     )
     if dry_run:
         _print_requests(session, plans, output_format)
@@ -51,6 +60,13 @@ def launch(
 
     print_summary(session, run_ids, output_format)
     return exit_code(runs)
+
+
+def planned_rehearsal(*, rehearse: bool, full_size: bool, keep: frozenset[str] = frozenset()) -> Rehearsal | None:
+    """What `--rehearse` and `--full-size` ask for; `keep` names the parameters that a person gave on the way."""
+    if full_size and not rehearse:
+        raise UsageError("--full-size: only a rehearsal shrinks a job", todo="add --rehearse, or leave it out")
+    return Rehearsal(full_size=full_size, keep=keep) if rehearse else None
 
 
 def _refuse(session: Session, plans: Sequence[RunPlan], *, detach: bool) -> None:
@@ -78,15 +94,22 @@ def _refuse_cost(plans: Sequence[RunPlan]) -> None:
         if cost_usd > plan.max_cost_usd:
             raise LimitError(
                 f"{plan.label} can cost {cost_usd:.2f} USD until its time limit, more than {plan.max_cost_usd:.2f}",
+                why=price_basis(plan),
                 todo="shorten --timeout, or raise --max-cost",
             )
 
 
 def _confirm(plans: Sequence[RunPlan], *, ask: bool) -> None:
     """Ask before any money is spent."""
-    total_usd = sum(limit_cost(plan)[0] or 0.0 for plan in plans)
-    if total_usd and ask:
-        click.confirm(f"This can cost up to {total_usd:.2f} USD. Go on?", abort=True, err=True)
+    billed = [plan for plan in plans if plan.setup.provider != "local" and not plan.rehearsal]
+    if not (billed and ask):
+        return
+    for basis in dict.fromkeys(filter(None, map(price_basis, billed))):
+        click.echo(basis, err=True)
+    costs_usd = [limit_cost(plan)[0] for plan in billed]
+    total_usd = sum(cost_usd for cost_usd in costs_usd if cost_usd is not None)
+    more = ", and more for the sizes without a known price" if None in costs_usd else ""
+    click.confirm(f"This can cost up to {total_usd:.2f} USD{more}. Go on?", abort=True, err=True)
 
 
 def _print_requests(session: Session, plans: Sequence[RunPlan], output_format: str) -> None:
@@ -96,7 +119,9 @@ def _print_requests(session: Session, plans: Sequence[RunPlan], output_format: s
             click.echo(msgspec.json.encode(request).decode())
             continue
         cost_usd, reason = limit_cost(plan)
+        basis = price_basis(plan)
         most = f"{cost_usd:.2f} USD" if cost_usd is not None else f"not known: {reason}"
+        most += f" ({basis})" if basis else ""
         click.echo(f"# {plan.id}: at most {plan.timeout_s:.0f} s; at most {most}")
         for step in request.steps:
             body = msgspec.json.format(msgspec.json.encode(step.body)).decode()

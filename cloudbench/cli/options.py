@@ -13,6 +13,18 @@ from click.shell_completion import CompletionItem
 dry_run = click.option("--dry-run", is_flag=True, help="Print the exact requests and do nothing.")
 detach = click.option("--detach", is_flag=True, help="Start it and come back later with status, logs, collect.")
 
+rehearse = click.option(
+    "--rehearse", is_flag=True, help="Try it on this machine against stand-ins of the cloud, free of charge."
+)
+full_size = click.option("--full-size", is_flag=True, help="Rehearse the job as it is, not shrunk for this machine.")
+retries = click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="More attempts where the provider takes the machines back.",
+)
+
 
 def output_format(*formats: str) -> Callable[[Any], Any]:
     """`--format`, the first of these by default."""

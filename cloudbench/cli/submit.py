@@ -13,13 +13,18 @@ Examples:
   cloudbench submit --nodes 2 --set model=resnet20 --set batch_size=32
   cloudbench submit --nodes 2 --gpus-per-node 2 --set variable_update=horovod --repeat 3
   cloudbench submit --service docker --image cloudbench-cpu --detach
+  cloudbench submit --provider azure --sku NC12 --nodes 2 --rehearse
   cloudbench submit --template my_training.yaml --set epochs=2 --dry-run"""
 )
 @click.option("--provider", type=click.Choice(["local", "azure", "aws"]), help="Where to run.  [default: local]")
 @click.option("--service", help="The provider's service; local has process and docker.")
 @click.option("--sku", help="Machine size, such as NC12 or p3.8xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines.  [default: 1]")
-@click.option("--gpus-per-node", type=click.IntRange(min=1), help="GPUs, and so ranks, on each.  [default: 1]")
+@click.option(
+    "--gpus-per-node",
+    type=click.IntRange(min=1),
+    help="GPUs, and so ranks, on each.  [default: all that the size has; 1 here]",
+)
 @click.option("--priority", type=click.Choice(["dedicated", "low-priority"]), help="[default: dedicated]")
 @click.option("--storage", help="What the nodes mount.")
 @click.option("--image", help="Container image.")
@@ -55,6 +60,9 @@ Examples:
 )
 @options.dry_run
 @options.detach
+@options.rehearse
+@options.full_size
+@options.retries
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @options.output_format("table", "json")
 def submit(
@@ -75,13 +83,16 @@ def submit(
     max_cost: float | None,
     dry_run: bool,
     detach: bool,
+    rehearse: bool,
+    full_size: bool,
+    retries: int,
     yes: bool,
     output_format: str,
 ) -> int:
     """Run a training job on one setup and print its summary row."""
     import msgspec
 
-    from cloudbench.cli.launch import launch
+    from cloudbench.cli.launch import launch, planned_rehearsal
     from cloudbench.errors import UsageError
     from cloudbench.loading import load_setup, load_template
     from cloudbench.plan import parameter_value
@@ -121,6 +132,8 @@ def submit(
     return launch(
         experiment,
         {template: loaded},
+        rehearsal=planned_rehearsal(rehearse=rehearse, full_size=full_size, keep=frozenset(parameters)),
+        retries=retries,
         dry_run=dry_run,
         detach=detach,
         ask=not yes,

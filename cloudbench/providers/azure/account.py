@@ -30,7 +30,7 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class Secret(str):
-    """A text that is `(redacted)` to everyone who prints, joins or encodes it; only `reveal` gives what it holds."""
+    """A text that is `(redacted)` to everyone who prints or joins it; only `reveal` gives what it holds."""
 
     _held: str
 
@@ -51,6 +51,15 @@ class Secret(str):
         return hash(self._held)
 
 
+class Registry(msgspec.Struct, frozen=True, kw_only=True):
+    """Where private container images come from: by a name and a password, or by the pool's managed identity."""
+
+    server: str
+    username: str | None = None
+    password: Secret | None = None
+    identity: str | None = None
+
+
 class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Whose machines and whose share are used.
 
@@ -67,6 +76,7 @@ class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
     share: str = "cloudbench"
     region: str | None = None
     subscription: str | None = None
+    registry: Registry | None = None
     resources_endpoint: str = "https://management.azure.com"
     resources_token: Secret | None = None
 
@@ -83,7 +93,8 @@ class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def secrets(self) -> tuple[Secret, ...]:
         """Everything that must not be told."""
-        return tuple(filter(None, (self.batch_key, self.storage_key, self.resources_token)))
+        password = self.registry.password if self.registry else None
+        return tuple(filter(None, (self.batch_key, self.storage_key, self.resources_token, password)))
 
 
 def files_endpoint(storage_account: str) -> str:

@@ -1,0 +1,93 @@
+"""What only the service has of a job that failed: its task's own output, node errors, resize errors."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cloudbench.providers.azure.account import service_words, translated
+from cloudbench.providers.azure.batch_requests import TASK
+from cloudbench.providers.azure.batch_status import Seen
+
+if TYPE_CHECKING:
+    from azure.batch import BatchClient
+
+_LONGEST_FILE = 4 << 20
+_NODE_FIELDS = ["id", "state", "errors", "startTaskInfo", "ipAddress", "vmSize", "isDedicated", "stateTransitionTime"]
+
+
+def collect(client: BatchClient, name: str, seen: Seen, into: Path) -> None:
+    """Write what there is of a job that did not succeed as files below `into`; nothing where it goes on or succeeded.
+
+    The machines of a job that has ended go within minutes, and their files with them: what is gone is named.
+    """
+    with translated(f"asking what the service has of the job {name}"):
+        task = _found(lambda: client.get_task(name, TASK, select=["id", "state", "executionInfo", "nodeInfo"]))
+        info = (task or {}).get("executionInfo") or {}
+        refused = (seen.pool or {}).get("resizeErrors") or any(
+            seen.counts.get(state) for state in ("unusable", "startTaskFailed", "preempted")
+        )
+        if info.get("result") == "success" or not ((seen.job or {}).get("state") == "completed" or refused):
+            return
+        into.mkdir(parents=True, exist_ok=True)
+        _write(into / "job.json", _without_requests(seen.job))
+        _write(into / "task.json", task)
+        if seen.pool:
+            _write(into / "pool.json", {**seen.pool, "nodeCounts": seen.counts})
+            _collect_nodes(client, str(seen.pool["id"]), into)
+        if task:
+            for file in ("stdout.txt", "stderr.txt"):
+                _download(lambda file=file: client.download_task_file(name, TASK, file), into / file)
+
+
+def _collect_nodes(client: BatchClient, pool: str, into: Path) -> None:
+    nodes = [node.as_dict() for node in client.list_nodes(pool, select=_NODE_FIELDS)]
+    _write(into / "nodes.json", nodes)
+    for node in nodes:
+        if (node.get("startTaskInfo") or {}).get("result") == "failure":
+            for file in ("stdout.txt", "stderr.txt"):
+                path = f"startup/{file}"
+                _download(
+                    lambda node=node, path=path: client.download_node_file(pool, node["id"], path),
+                    into / f"{node['id']}-startup-{file}",
+                )
+
+
+def _without_requests(job: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The job without what it was made from: that has addresses and keys in it."""
+    return {key: value for key, value in (job or {}).items() if key in ("id", "state", "executionInfo", "metadata")}
+
+
+def _found(ask: Any) -> dict[str, Any] | None:
+    from azure.core.exceptions import ResourceNotFoundError
+
+    with contextlib.suppress(ResourceNotFoundError):
+        return dict(ask().as_dict())
+    return None
+
+
+def _download(ask: Any, target: Path) -> None:
+    """A file of a node; where the node is gone already, why it is not there."""
+    from azure.core.exceptions import HttpResponseError
+
+    try:
+        target.write_bytes(_first(ask(), _LONGEST_FILE))
+    except HttpResponseError as error:
+        target.with_suffix(".missing").write_text(f"Azure says: {service_words(error)}\n", encoding="utf-8")
+
+
+def _first(chunks: Iterable[bytes], longest: int) -> bytes:
+    data = bytearray()
+    for chunk in chunks:
+        data += chunk
+        if len(data) >= longest:
+            break
+    return bytes(data[:longest])
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")

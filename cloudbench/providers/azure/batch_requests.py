@@ -1,0 +1,248 @@
+"""The exact requests that put one attempt of a run on Azure Batch. Pure: a plan and an account give wire bodies.
+
+What must not be told, or is only known when it is sent, stands as a `(…)` placeholder in a body; `fill` puts the
+values in.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from cloudbench.catalog import find_size
+from cloudbench.errors import SpecError
+from cloudbench.plan import RunPlan, node_job
+from cloudbench.providers.azure.account import AzureAccount, Registry
+from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN
+from cloudbench.providers.base import Request, Step
+from cloudbench.run import Handle
+
+SERVICE = "batch"
+NODES = "cloudbench_nodes"
+TASK = "node"
+ALLOWANCE_S = 1800.0
+"""How much longer than the run a job may live: the time in which Azure finds, starts and prepares the machines."""
+
+IMAGE = "(newest verified microsoft-dsvm ubuntu-hpc image that the service lists)"
+NODE_AGENT = "(the node agent that the service lists for that image)"
+STORAGE_KEY = "(key of the storage account)"
+REGISTRY_PASSWORD = "(password of the registry)"  # noqa: S105  # the placeholder, not a password
+
+_SHORTEST_RESIZE = "PT15M"
+_LONGEST_PREFIX = 20  # of an auto-pool's id, as the service allows
+_MOUNT = "cloudbench"
+_NVME = "/mnt/resource_nvme /mnt/nvme"  # where the HPC image mounts the disks of sizes that have them
+_FIT = "python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' && df -h"
+"""A machine that cannot run the node program is found out before a task is given to it."""
+STORAGES = ("azure-files", "azure-blob", "local")
+
+
+def attempt_name(run: str, attempt: int) -> str:
+    """What everything of an attempt is called."""
+    return f"{run}-a{attempt}"
+
+
+def attempt_handle(kind: Literal["files", "job"], run: str, attempt: int) -> Handle:
+    """One of the things of an attempt, as the journal knows it."""
+    return Handle(provider="azure", service=SERVICE, kind=kind, id=attempt_name(run, attempt), run=run, attempt=attempt)
+
+
+def pool_prefix(name: str) -> str:
+    """What the id of the attempt's auto-pool begins with: the end of its name, where the digest and the number are."""
+    return name[-_LONGEST_PREFIX:].lstrip("-")
+
+
+def lifetime_s(plan: RunPlan) -> float:
+    """The wall clock of the job: after that Azure itself ends it and deletes its machines."""
+    return math.ceil(plan.timeout_s) + ALLOWANCE_S
+
+
+def render(plan: RunPlan, attempt: int, account: AzureAccount) -> Request:
+    """The folder on the share, then the job with its pool and its task."""
+    name = attempt_name(plan.id, attempt)
+    files = Step(
+        action=f"make the folder runs/{name} on share {account.share} of {account.storage_account}",
+        handle=attempt_handle("files", plan.id, attempt),
+        body={
+            "metadata": _marks(plan, attempt),
+            **dict.fromkeys(GIVEN, "(made then)"),
+            "job.json": msgspec.to_builtins(node_job(plan, attempt=attempt)),
+        },
+    )
+    job = Step(
+        action="make the job; Azure makes its machines, and deletes them when it ends",
+        handle=attempt_handle("job", plan.id, attempt),
+        body={
+            "POST /jobs": _job(plan, attempt, account),
+            f"POST /jobs/{name}/tasks": _task(plan, name, account),
+            f"PATCH /jobs/{name}": {"onAllTasksComplete": "terminatejob"},
+        },
+    )
+    return Request(plan=plan, attempt=attempt, steps=(files, job))
+
+
+def fill(body: Any, values: Mapping[str, Any]) -> Any:
+    """The body with every placeholder that is a key of `values` replaced by its value."""
+    if isinstance(body, Mapping):
+        return {key: fill(value, values) for key, value in body.items()}
+    if isinstance(body, (list, tuple)):
+        return [fill(value, values) for value in body]
+    return values.get(body, body) if isinstance(body, str) else body
+
+
+def address_of(file: str) -> str:
+    """The placeholder of a read-only address of one of the files that nodes are given."""
+    return f"(read-only address of {file})"
+
+
+def storage_of(plan: RunPlan) -> tuple[str, str | None]:
+    """What the nodes mount, and the container where it is one: `azure-blob/CONTAINER`.
+
+    Raises:
+        SpecError: nothing of that name can be mounted.
+    """
+    kind, _, container = (plan.setup.storage or "azure-files").partition("/")
+    if kind not in STORAGES or (container and kind != "azure-blob"):
+        raise SpecError(
+            f"storage {plan.setup.storage}: Azure Batch nodes have none of that name",
+            todo="--storage azure-files, local or azure-blob/CONTAINER",
+        )
+    return kind, container or None
+
+
+def image_of(plan: RunPlan) -> str | None:
+    """The container image, `None` where ranks run on the machine's own Python."""
+    return None if plan.image in (None, "none") else plan.image
+
+
+def _marks(plan: RunPlan, attempt: int) -> dict[str, str]:
+    return {OWNER: plan.owner, RUN: plan.id, ATTEMPT: str(attempt)}
+
+
+def _metadata(plan: RunPlan, attempt: int) -> list[dict[str, str]]:
+    marks = {**_marks(plan, attempt), NODES: str(plan.nodes)}
+    return [{"name": name, "value": value} for name, value in marks.items()]
+
+
+def _job(plan: RunPlan, attempt: int, account: AzureAccount) -> dict[str, Any]:
+    name = attempt_name(plan.id, attempt)
+    return {
+        "id": name,
+        "displayName": plan.label[:1024],
+        "constraints": {"maxWallClockTime": f"PT{lifetime_s(plan):.0f}S", "maxTaskRetryCount": 0},
+        "onAllTasksComplete": "noaction",
+        "metadata": _metadata(plan, attempt),
+        "poolInfo": {
+            "autoPoolSpecification": {
+                "autoPoolIdPrefix": pool_prefix(name),
+                "poolLifetimeOption": "job",
+                "keepAlive": False,
+                "pool": _pool(plan, attempt, account),
+            }
+        },
+    }
+
+
+def _pool(plan: RunPlan, attempt: int, account: AzureAccount) -> dict[str, Any]:
+    if plan.setup.sku is None:
+        raise SpecError(f"{plan.label}: Azure needs a machine size", todo="--sku NC4as_T4_v3")
+    low_priority = plan.setup.priority == "low-priority"
+    machine: dict[str, Any] = {"imageReference": IMAGE, "nodeAgentSKUId": NODE_AGENT}
+    if image := image_of(plan):
+        machine["containerConfiguration"] = {"type": "dockerCompatible", "containerImageNames": [image]}
+        if account.registry:
+            machine["containerConfiguration"]["containerRegistries"] = [_registry(account.registry)]
+    mounts = _mounts(plan, account)
+    return {
+        "vmSize": find_size("azure", plan.setup.sku).name,
+        "virtualMachineConfiguration": machine,
+        "targetDedicatedNodes": 0 if low_priority else plan.nodes,
+        "targetLowPriorityNodes": plan.nodes if low_priority else 0,
+        "resizeTimeout": _SHORTEST_RESIZE,
+        "taskSlotsPerNode": 1,
+        "enableInterNodeCommunication": plan.nodes > 1,
+        "startTask": {
+            "commandLine": shlex.join(["/bin/sh", "-c", _FIT]),
+            "waitForSuccess": True,
+            "maxTaskRetryCount": 1,
+        },
+        "metadata": _metadata(plan, attempt),
+        **({"mountConfiguration": mounts} if mounts else {}),
+    }
+
+
+def _registry(registry: Registry) -> dict[str, Any]:
+    if registry.identity:
+        return {"registryServer": registry.server, "identityReference": {"resourceId": registry.identity}}
+    return {"registryServer": registry.server, "username": registry.username, "password": REGISTRY_PASSWORD}
+
+
+def _mounts(plan: RunPlan, account: AzureAccount) -> list[dict[str, Any]]:
+    kind, container = storage_of(plan)
+    if kind == "azure-files":
+        share = {
+            "accountName": account.storage_account,
+            "accountKey": STORAGE_KEY,
+            "azureFileUrl": f"{account.files_endpoint}/{account.share}",
+            "relativeMountPath": _MOUNT,
+            "mountOptions": "-o vers=3.0,dir_mode=0777,file_mode=0777,serverino,nosharesock",
+        }
+        return [{"azureFileShareConfiguration": share}]
+    if kind == "azure-blob":
+        blobs = {
+            "accountName": account.storage_account,
+            "accountKey": STORAGE_KEY,
+            "containerName": container or account.share,
+            "relativeMountPath": _MOUNT,
+            "blobfuseOptions": "--read-only=true",
+        }
+        return [{"azureBlobFileSystemConfiguration": blobs}]
+    return []
+
+
+def _task(plan: RunPlan, name: str, account: AzureAccount) -> dict[str, Any]:
+    """The node program on every node: started in the background, then waited for on the first node."""
+    files = [{"httpUrl": address_of(file), "filePath": file} for file in GIVEN]
+    start, wait = _start(plan), 'exec python3 "$D/cloudbench-node.pyz" wait --out "$D/out"'
+    task: dict[str, Any] = {
+        "id": TASK,
+        "displayName": name,
+        "userIdentity": {"autoUser": {"scope": "pool", "elevationLevel": "admin"}},
+        "constraints": {"maxTaskRetryCount": 0},
+    }
+    if plan.nodes == 1:
+        return {**task, "commandLine": _shell(start, wait), "resourceFiles": files}
+    return {
+        **task,
+        "commandLine": _shell(wait),
+        "multiInstanceSettings": {
+            "numberOfInstances": plan.nodes,
+            "coordinationCommandLine": _shell(start),
+            "commonResourceFiles": files,
+        },
+    }
+
+
+def _start(plan: RunPlan) -> str:
+    """Start the node program; the job finds what is mounted, or the machine's own disk, in CLOUDBENCH_STORAGE."""
+    kind, _ = storage_of(plan)
+    if kind == "local":
+        storage = (
+            f'for P in {_NVME} "$AZ_BATCH_NODE_SHARED_DIR"; do [ -w "$P" ] && break; done; '
+            'export CLOUDBENCH_STORAGE="$P/cloudbench"; mkdir -p "$CLOUDBENCH_STORAGE"'
+        )
+    else:
+        storage = f'export CLOUDBENCH_STORAGE="$AZ_BATCH_NODE_MOUNTS_DIR/{_MOUNT}"'
+    image = image_of(plan)
+    options = f' --image {shlex.quote(image)} --mount "$CLOUDBENCH_STORAGE:$CLOUDBENCH_STORAGE"' if image else ""
+    return f'{storage}; python3 "$D/cloudbench-node.pyz" start --files "$D" --out "$D/out"{options}'
+
+
+def _shell(*commands: str) -> str:
+    """The commands, one after the other while they succeed, in the folder where the files of the task lie."""
+    folder = 'D="${AZ_BATCH_TASK_SHARED_DIR:-$AZ_BATCH_TASK_WORKING_DIR}"'
+    return shlex.join(["/bin/sh", "-c", f"{folder}; {' && '.join(commands)}"])

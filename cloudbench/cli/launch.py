@@ -43,8 +43,8 @@ def launch(
     )
     if dry_run:
         _print_requests(session, plans, output_format)
-    _refuse(session, plans, detach=detach)
     _refuse_cost(plans)
+    _refuse(session, plans, detach=detach)
     if dry_run:
         return 0
     _confirm(plans, ask=ask)

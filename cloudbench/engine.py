@@ -348,7 +348,8 @@ class Engine:
 
 def _told(error: CloudbenchError | OSError) -> str:
     """What happened and why, in one line."""
-    return " — ".join(filter(None, [error.what, error.why])) if isinstance(error, CloudbenchError) else str(error)
+    words = [error.what, error.why] if isinstance(error, CloudbenchError) else [str(error)]
+    return " ".join(" — ".join(filter(None, words)).split())
 
 
 _BEFORE_JOB = (Phase.PLANNED, Phase.PROVISIONING, Phase.READY)

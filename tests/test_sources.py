@@ -16,7 +16,7 @@ from cloudbench.plan import RunPlan, plan_experiment
 from cloudbench.providers.local import Machine, local_provider
 from cloudbench.results.measurement import RunRecord, measure
 from cloudbench.results.summary import summarize
-from cloudbench.run import Outcome, Phase, Run, Status
+from cloudbench.run import Attempt, Outcome, Phase, Run, Status
 from cloudbench.sources import experiment_records, folder_records, log_records, run_record
 from cloudbench.spec import Experiment, JobTemplate, Setup
 from cloudbench.store import Store
@@ -194,6 +194,19 @@ def test_a_failed_run_tells_its_own_reason_and_what_it_printed(tmp_path: Path) -
     result = measure(run_record(run, tmp_path))
     assert (result.status, result.throughput) == ("failed", None)
     assert result.reason == "rank 1 exited with code 3; printed: 5.00 images/sec (job)"
+
+
+def test_a_run_is_read_from_its_last_attempt_and_remembers_the_earlier_ones(tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        log = INDEPENDENT.replace(b"10.00", b"%d0.00" % attempt)
+        _place(tmp_path, f"attempt-{attempt}/node-0", "rank-0.log", log)
+    status = Status(outcome=Outcome.PREEMPTED)
+    lost = Attempt(number=1, status=status, duration_s=60.0, lost_usd=0.5, files_lost="the machine is gone")
+    plan = msgspec.structs.replace(_plan(), launcher="single")
+    run = msgspec.structs.replace(_ended(plan), attempt=2, attempts=(lost,))
+    record = run_record(run, tmp_path)
+    assert measure(record).throughput == 20.0
+    assert (record.attempts, record.lost, record.lost_logs) == (2, (lost,), (1,))
 
 
 @pytest.mark.parametrize(

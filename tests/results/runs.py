@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cloudbench.parsers import ParsedRun, Scope
 from cloudbench.results.measurement import RunRecord
-from cloudbench.run import Outcome
+from cloudbench.run import Attempt, Outcome, Status
 
 
 def parsed(*printed: float, scope: Scope = "job", **fields: Any) -> ParsedRun:
@@ -37,6 +37,15 @@ FIGURES = st.floats(allow_nan=True, allow_infinity=True)
 SCOPES: st.SearchStrategy[Scope] = st.sampled_from(["gpu", "process", "node", "job"])
 COUNTS = st.none() | st.integers(0, 64)
 TEXTS = st.text(max_size=30)
+ATTEMPTS = st.builds(
+    Attempt,
+    number=st.integers(1, 4),
+    status=st.just(Status(outcome=Outcome.PREEMPTED)),
+    duration_s=st.none() | st.floats(0, 1e6),
+    lost_usd=st.none() | st.floats(0, 1e6),
+    lost_usd_reason=st.none() | TEXTS,
+    files_lost=st.none() | TEXTS,
+)
 
 
 @st.composite
@@ -72,4 +81,7 @@ def records(draw: st.DrawFn) -> RunRecord:
         parsed=draw(st.none() | parsed_runs()),
         independent=draw(st.booleans()),
         duration_s=draw(st.none() | st.floats(0, 1e6)),
+        attempts=draw(st.none() | st.integers(1, 4)),
+        lost=tuple(draw(st.lists(ATTEMPTS, max_size=2))),
+        lost_logs=tuple(draw(st.lists(st.integers(1, 4), max_size=2))),
     )

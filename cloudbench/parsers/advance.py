@@ -48,8 +48,9 @@ def step_line(prefix: bytes, figure: bytes) -> StepLine | None:
 def advance(block: bytes, start: int, end: int) -> Advance | None:
     """The step lines of a part of a block, where they are those of ranks that advance together.
 
-    They are when every rank prints its line at the first step and at the last two, and there are as many lines as make
-    steps at equal distances in between. With a line too many or too few it is None: then only reading each line tells.
+    They are when every rank prints its line at the first step, once, and at the last two, and there are as many lines
+    as make steps at equal distances in between. With a line too many or too few it is None: then only reading each
+    line tells.
     """
     head = _head(block, start, end)
     ranks = len(head) - 1
@@ -66,6 +67,7 @@ def advance(block: bytes, start: int, end: int) -> Advance | None:
         or any(line.step != before for line in waiting)
         or tail[-len(reached) :] != reached
         or (final - second) % (final - before)
+        or block.count(_own_text(block, start), start, end) != ranks
         or block.count(_RATE_END, start, end) != ranks * ((final - second) // (final - before) + 1) + len(reached)
     ):
         return None
@@ -73,7 +75,8 @@ def advance(block: bytes, start: int, end: int) -> Advance | None:
         last = (*waiting[: ranks - len(reached)], *reached)
     else:
         last = tuple({line.tag: line for line in (*waiting, *reached)}.values())
-    return Advance(first, before, last) if len(last) == ranks else None
+    same = len(last) == ranks and {line.tag for line in last} == {line.tag for line in head[:-1]}
+    return Advance(first, before, last) if same else None
 
 
 def middle_between_steps(block: bytes, start: int, end: int) -> int | None:
@@ -91,6 +94,13 @@ def middle_between_steps(block: bytes, start: int, end: int) -> int | None:
             return found.start()
         before = line
     return None
+
+
+def _own_text(block: bytes, start: int) -> bytes:
+    """What only lines of the same step have: all in front of the first figure, from just before its step on."""
+    end = block.index(RATE, start) + len(RATE)
+    line = block[start:end]
+    return line[len(line[: -len(RATE)].rstrip().rstrip(b"0123456789")) - 1 :]
 
 
 def _head(block: bytes, start: int, end: int) -> list[StepLine]:

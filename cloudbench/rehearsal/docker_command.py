@@ -78,10 +78,10 @@ def main(arguments: Sequence[str], *, containers: bool) -> int:
         try:
             return _run(read_order(given, os.environ), containers=containers)
         except (CloudbenchError, OSError) as error:
-            _say(str(error))
+            _fail(str(error))
             return _REFUSED
     if given.action == "pull":
-        _say(f"image {given.image} is not pulled in a rehearsal")
+        _note(f"image {given.image} is not pulled in a rehearsal")
     elif given.action == "login":
         sys.stdin.read()
         sys.stdout.write("Login Succeeded\n")
@@ -128,7 +128,7 @@ _SAME_NAME = ("entrypoint", "name", "gpus", "network", "shm_size", "user", "work
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        _say(f"{message}: the stand-in of docker knows no more than cloudbench needs")
+        _fail(f"{message}: the stand-in of docker knows no more than cloudbench needs")
         sys.exit(_REFUSED)
 
 
@@ -167,14 +167,14 @@ def _read_volume(text: str) -> Volume:
     source, _, rest = text.partition(":")
     target, _, mode = rest.partition(":")
     if not (source.startswith("/") and target.startswith("/") and mode in ("", "ro", "rw")):
-        _say(f"invalid volume {text!r}: a folder of the host, a colon, a folder of the container, perhaps :ro")
+        _fail(f"invalid volume {text!r}: a folder of the host, a colon, a folder of the container, perhaps :ro")
         sys.exit(_REFUSED)
     return Volume(source=source.rstrip("/") or "/", target=target.rstrip("/") or "/", read_only=mode == "ro")
 
 
 def _run(order: Order, *, containers: bool) -> int:
     if order.gpus:
-        _say("no GPUs in a rehearsal: --gpus is left out")
+        _note("no GPUs in a rehearsal: --gpus is left out")
     marks = marks_in(os.environ)
     if containers:
         from cloudbench.rehearsal.containers import engine, first_image, run_container
@@ -183,10 +183,10 @@ def _run(order: Order, *, containers: bool) -> int:
             image = client and first_image(client, (order.image, STAND_IN_IMAGE))
             if client and image:
                 if image != order.image:
-                    _say(f"the engine does not have image {order.image}: {image} stands in for it")
+                    _note(f"the engine does not have image {order.image}: {image} stands in for it")
                 order = msgspec.structs.replace(order, image=image)
                 return run_container(client, order, marks, out=sys.stdout.buffer, err=sys.stderr.buffer)
-    _say(f"image {order.image} is not on this machine: the command runs as a process of it")
+    _note(f"image {order.image} is not on this machine: the command runs as a process of it")
     return _run_process(order, marks)
 
 
@@ -195,14 +195,15 @@ def _run_process(order: Order, marks: Mapping[str, str]) -> int:
     entrypoint = (order.entrypoint,) if order.entrypoint else ()
     command = [moved(word, order.volumes) for word in (*entrypoint, *order.command)]
     if not command:
-        _say(f"what image {order.image} runs by itself is not known here: give the command")
+        _fail(f"what image {order.image} runs by itself is not known here: give the command")
         return _REFUSED
     for volume in order.volumes:
         Path(volume.source).mkdir(parents=True, exist_ok=True)  # as docker does
         if volume.source != volume.target:
-            _say(f"{volume.target} is {volume.source} here")
+            _note(f"{volume.target} is {volume.source} here")
     given = {name: moved(value, order.volumes) for name, value in order.environment.items()}
-    sys.stdout.flush()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # what Python ignores is not ignored in the command
     if order.workdir:
@@ -210,10 +211,14 @@ def _run_process(order: Order, marks: Mapping[str, str]) -> int:
     try:
         os.execvpe(command[0], command, {**kept(os.environ), **given, **marks})  # noqa: S606 - no shell is wanted
     except OSError as error:
-        _say(f"{command[0]}: {error.strerror}")
+        _fail(f"{command[0]}: {error.strerror}")
         return _NOT_FOUND if isinstance(error, FileNotFoundError) else _NOT_EXECUTABLE
 
 
-def _say(message: str) -> None:
+def _note(message: str) -> None:
+    """What is different from a rented machine. Only failures begin with `docker:`, as the real one's do."""
+    sys.stderr.write(f"rehearsal: {message}\n")
+
+
+def _fail(message: str) -> None:
     sys.stderr.write(f"docker: {message}\n")
-    sys.stderr.flush()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -194,15 +195,18 @@ class Machines:
 
         Raises:
             ValueError: not the name of a folder, or a machine of this name has not ended.
+            UsageError: something else has that folder.
         """
-        if Path(name).name != name or name == "lifeline":
+        if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name) or name == "lifeline":
             raise ValueError(f"{name!r} cannot be the name of a machine")
         with self._lock:
             if self._closed or name in self._machines:
                 raise ValueError(f"machine {name} runs already" if not self._closed else "the rehearsal has ended")
             folder = self._root / name
-            if folder.exists():
+            if (folder / "bin" / "docker").exists():  # an earlier machine's, and nothing else of anybody
                 shutil.rmtree(folder)
+            elif folder.exists():
+                raise UsageError(f"{folder}: is there already", todo="let the rehearsal use another folder")
             machine = Machine(
                 name,
                 address=address or self._addresses.take(),

@@ -112,6 +112,11 @@ class FilesStandIn:
             except RefusedError as error:
                 raise LookupError(f"there is no share {share}") from error
 
+    def make_share(self, share: str) -> Path:
+        """A new share, empty; its folder."""
+        with self._lock:
+            return self._shares.create(share, metadata={}, quota_gib=5120).folder
+
     @property
     def faults(self) -> list[Exception]:
         """What went wrong in the stand-in itself; a request that met one was answered with 500."""

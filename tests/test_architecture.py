@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": {"errors", "loading", "parsers", "plan", "results", "run", "spec"},
     "node": set(),
     "workloads": set(),
-    "rehearsal": {"catalog", "errors"},
+    "rehearsal": {"catalog", "errors", "loading"},
 }
 
 PURE = ("errors", "spec", "rendering", "plan", "run", "parsers", "results", "reports")

@@ -1,4 +1,4 @@
-"""Which node this is, and the connections to its peers.
+"""The connections of a node to its peers.
 
 Node 0 listens; every other node connects to it, retrying, and stays connected for the whole run. There is no
 heartbeat: a connection that closes means that the node behind it is lost.
@@ -11,7 +11,6 @@ import functools
 import selectors
 import socket
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudbench.node.channel import Channel, ChannelClosedError, Credentials
@@ -20,26 +19,11 @@ from cloudbench.node.job import NodeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from cloudbench.node.place import Place
+
 _GREETING_TIMEOUT_S = 10.0
 _CONNECT_TIMEOUT_S = 1.0
 _RETRY_S = 0.2
-
-
-class Place(NamedTuple):
-    """Who this node is among its peers.
-
-    `gpus` are the device ids this node may use: None for all that are found. `main_address` and `main_port` are
-    where node 0 listens. `lifeline` is a file that the client holds locked as long as it lives.
-    """
-
-    node: int
-    nodes: int
-    address: str
-    main_address: str
-    main_port: int
-    secret: bytes
-    gpus: tuple[str, ...] | None
-    lifeline: Path | None
 
 
 class Peer(NamedTuple):
@@ -57,52 +41,6 @@ class Peer(NamedTuple):
     def from_message(cls, values: Mapping[str, Any]) -> Peer:
         """The peer that was sent as `_asdict()`."""
         return cls(**{**values, "rank_ports": tuple(values["rank_ports"])})
-
-
-def find_place(environment: Mapping[str, str]) -> Place:
-    """Find out who this node is.
-
-    Raises:
-        NodeError: nothing tells, or what tells is incomplete.
-    """
-    for detect in (place_from_variables,):
-        place = detect(environment)
-        if place is not None:
-            return place
-    raise NodeError("nothing tells which node this is: CLOUDBENCH_NODE_INDEX is not set")
-
-
-def place_from_variables(environment: Mapping[str, str]) -> Place | None:
-    """The place that the plain CLOUDBENCH_* variables tell; None where they are not set.
-
-    Raises:
-        NodeError: a variable is missing or has no usable value.
-    """
-    if "CLOUDBENCH_NODE_INDEX" not in environment:
-        return None
-    try:
-        nodes = int(environment["CLOUDBENCH_NODE_COUNT"])
-        gpus = environment.get("CLOUDBENCH_GPUS")
-        lifeline = environment.get("CLOUDBENCH_LIFELINE")
-        place = Place(
-            node=int(environment["CLOUDBENCH_NODE_INDEX"]),
-            nodes=nodes,
-            address=environment["CLOUDBENCH_NODE_ADDRESS"],
-            main_address=environment["CLOUDBENCH_MAIN_ADDRESS"],
-            main_port=int(environment["CLOUDBENCH_MAIN_PORT"]),
-            secret=Path(environment["CLOUDBENCH_SECRET_FILE"]).read_bytes().strip(),
-            gpus=None if gpus is None else tuple(name.strip() for name in gpus.split(",") if name.strip()),
-            lifeline=Path(lifeline) if lifeline else None,
-        )
-    except KeyError as error:
-        raise NodeError(f"the variable {error.args[0]} is not set") from error
-    except (ValueError, OSError) as error:
-        raise NodeError(f"a CLOUDBENCH_ variable is not usable: {error}") from error
-    if not 0 <= place.node < place.nodes:
-        raise NodeError(f"CLOUDBENCH_NODE_INDEX is {place.node}, with {place.nodes} nodes")
-    if not place.secret:
-        raise NodeError("the secret file is empty")
-    return place
 
 
 class Received(NamedTuple):

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from cloudbench.node.cluster import Peer
     from cloudbench.node.job import Job
 
-_PLACE_ONLY = ("CLOUDBENCH_SECRET_FILE", "CLOUDBENCH_LIFELINE", "CLOUDBENCH_MAIN_ADDRESS", "CLOUDBENCH_MAIN_PORT")
+_PLACE_ONLY = (
+    *("CLOUDBENCH_SECRET_FILE", "CLOUDBENCH_LIFELINE", "CLOUDBENCH_PUSHED"),
+    *("CLOUDBENCH_MAIN_ADDRESS", "CLOUDBENCH_MAIN_PORT"),
+)
 
 # What Open MPI starts in place of a rank: it gives the rank our variables and its own log file. The first rank of a
 # node that fails leaves its number and exit code; mpirun does not always say which one it was.

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudbench.node import facts, interpreter, launchers, remote_shell
-from cloudbench.node.cluster import Cluster, Lost, Peer, Place, Received
+from cloudbench.node.cluster import Cluster, Lost, Peer, Received
 from cloudbench.node.coordinate import Cause, Coordinator, first_cause
 from cloudbench.node.job import Job, NodeError
 from cloudbench.node.logs import StepWatcher, last_lines
 from cloudbench.node.network import ReservedPorts, interface_of
+from cloudbench.node.place import Place
 from cloudbench.node.rendezvous import RendezvousStore
 from cloudbench.node.status import Status
 from cloudbench.node.supervise import Child, Children, Exit
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 _TICK_S = 0.2
 _STOP_MARGIN_S = 10.0
 _FACTS_TIMEOUT_S = 10.0  # after the verdict; a run that short has hardly begun
+_PUSH_TIMEOUT_S = 30.0  # after the last word of a node
+_PUSHES_TIMEOUT_S = 45.0  # after that of node 0, whose end is that of the other machines
 _SIGKILL_CODE = 137
 _WORKERS = ("rank", "mpirun")
 _TRAINING = (*_WORKERS, "ps", "remote", "prepare")
@@ -90,19 +93,19 @@ class NodeRun:
             self._outbox.log(traceback.format_exc())
             self._verdict = Cause(time.monotonic(), "infrastructure", f"the node program failed: {error!r}")
         finally:
-            self._close()
+            self._end_processes()
         self._status.end(self._verdict, time.time())
-        self._write_status()
         self._outbox.log(f"ended: {self._verdict.reason if self._verdict else 'succeeded'}")
+        self._write_status()
+        self._wait_for_pushes()
+        self._cluster.close()
         return 1 if self._verdict else 0
 
     # The loop
 
     def _turn(self) -> None:
         self._write_status()
-        for key, _ in self._selector.select(0 if self._to_self else _TICK_S):
-            if self._selector.get_map().get(key.fd) is key:  # not closed by what came before it
-                key.data()
+        self._wait(0 if self._to_self else _TICK_S)
         self._reap()
         self._take_messages()
         now = time.monotonic()
@@ -118,6 +121,11 @@ class NodeRun:
             self._status.saw_step(time.time())
         if self._stopping and not self._children.running(*_TRAINING):
             self._say_stopped(now)
+
+    def _wait(self, timeout_s: float) -> None:
+        for key, _ in self._selector.select(timeout_s):
+            if self._selector.get_map().get(key.fd) is key:  # not closed by what came before it
+                key.data()
 
     def _take_messages(self) -> None:
         own, self._to_self = self._to_self, []
@@ -368,8 +376,20 @@ class NodeRun:
         waited = self._give_up_at is not None and time.monotonic() >= self._give_up_at
         return bool(self._children.running("facts")) and not waited
 
-    def _close(self) -> None:
-        self._cluster.close()
+    def _wait_for_pushes(self) -> None:
+        """Stay until this node's files are on the share; on node 0, until the others have said so by closing."""
+        if self._place.pushed is None:
+            return
+        main = self._place.node == 0
+        until = time.monotonic() + (_PUSHES_TIMEOUT_S if main else _PUSH_TIMEOUT_S)
+        while not self._place.pushed.exists() or (main and self._cluster.connected):
+            if time.monotonic() >= until:
+                self._outbox.log("not every file arrived on the share in time")
+                return
+            self._wait(_TICK_S)
+            self._cluster.events()
+
+    def _end_processes(self) -> None:
         if self._desk is not None:
             self._desk.close()
         self._children.close()

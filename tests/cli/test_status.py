@@ -57,6 +57,23 @@ def test_the_row_of_a_run_counts_its_attempts_and_what_was_lost(cloudbench: Clou
     assert row["note"].endswith("; 3 attempts, 0.08 USD lost")
 
 
+def test_the_logs_of_an_earlier_attempt_can_be_asked_for(cloudbench: Cloudbench, tmp_path: Path) -> None:
+    run = preempted(tmp_path / "home").id
+    for attempt in (1, 2):
+        node = tmp_path / "home" / "runs" / run / f"attempt-{attempt}" / "node-0"
+        node.mkdir(parents=True)
+        (node / "rank-0.log").write_text(f"this is attempt {attempt}\n")
+    for attempt in ("1", "2"):
+        ended = cloudbench("logs", run, "--attempt", attempt, "--follow")
+        assert ended.stdout == f"this is attempt {attempt}\n"
+        assert ended.stderr == f"{run}: attempt {attempt} was preempted, and another one follows\n"
+    newest = cloudbench("logs", run)
+    assert (newest.stdout, newest.stderr) == ("", f"{run}: no such log yet (planned)\n")
+    refused = cloudbench("logs", run, "--attempt", "4")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "the run is at attempt 3" in refused.stderr
+
+
 def test_a_run_without_its_files_is_let_go_when_a_person_says_so(cloudbench: Cloudbench, steps_template: Path) -> None:
     run = cloudbench("submit", "--template", str(steps_template), "--detach").stdout.strip()
     cloudbench("logs", run, "--follow")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import xml.etree.ElementTree as ElementTree
 from email.utils import formatdate
 
 from cloudbench.rehearsal.azure_files import wire
 from cloudbench.rehearsal.azure_files.call import Call
 from cloudbench.rehearsal.azure_files.errors import RefusedError
-from cloudbench.rehearsal.azure_files.shares import Item
+from cloudbench.rehearsal.azure_files.shares import Item, Said
 from cloudbench.rehearsal.server import Response
 
 _ENCRYPTED = {"x-ms-request-server-encrypted": "true"}
@@ -20,18 +19,13 @@ _INCLUDES = ("Timestamps", "Etag", "Attributes", "PermissionKey")
 def create(call: Call) -> Response:
     """Make an empty directory."""
     share, names = call.share, call.names
-    metadata = wire.metadata_of(call.request)
+    said = wire.said_of(call.request, call.now, new=True, directory=True)
     if share.find(names) is not None:
         raise RefusedError("ResourceAlreadyExists")
     path = share.place(names)
     path.mkdir()
     share.forget(path)
-    item = share.note(
-        path,
-        metadata=metadata,
-        attributes=wire.attributes_of(call.request, directory=True),
-        created_at=wire.time_of(call.request, "x-ms-file-creation-time", call.now) or call.now,
-    )
+    item = share.note(path, said)
     return Response(status=201, headers={**wire.version_headers(item), **wire.smb_headers(item), **_ENCRYPTED})
 
 
@@ -43,18 +37,15 @@ def properties(call: Call) -> Response:
 
 
 def set_properties(call: Call) -> Response:
-    """Set attributes and creation time of a directory."""
-    item = call.share.note(
-        call.directory.path,
-        attributes=wire.attributes_of(call.request, directory=True),
-        created_at=wire.time_of(call.request, "x-ms-file-creation-time", call.now),
-    )
+    """Set attributes and times of a directory."""
+    said = wire.said_of(call.request, call.now, new=False, directory=True)
+    item = call.share.note(call.directory.path, said)
     return Response(status=200, headers={**wire.version_headers(item), **wire.smb_headers(item), **_ENCRYPTED})
 
 
 def set_metadata(call: Call) -> Response:
     """Put other metadata in the place of a directory's."""
-    item = call.share.note(call.directory.path, metadata=wire.metadata_of(call.request))
+    item = call.share.note(call.directory.path, Said(metadata=wire.metadata_of(call.request)))
     return Response(status=200, headers={**wire.version_headers(item), **_ENCRYPTED})
 
 
@@ -137,6 +128,6 @@ def _marker(item: Item) -> str:
 
 def _after(marker: str) -> str:
     try:
-        return base64.urlsafe_b64decode(marker.encode()).decode()
-    except (binascii.Error, UnicodeDecodeError) as error:
+        return base64.b64decode(marker, altchars=b"-_", validate=True).decode()
+    except ValueError as error:
         raise RefusedError("InvalidQueryParameterValue", details={"QueryParameterName": "marker"}) from error

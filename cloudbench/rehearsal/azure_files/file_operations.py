@@ -11,7 +11,7 @@ from pathlib import Path
 from cloudbench.rehearsal.azure_files import wire
 from cloudbench.rehearsal.azure_files.call import Call
 from cloudbench.rehearsal.azure_files.errors import RefusedError, invalid_header, missing_header
-from cloudbench.rehearsal.azure_files.shares import Item
+from cloudbench.rehearsal.azure_files.shares import Item, Said
 from cloudbench.rehearsal.server import Request, Response
 
 LARGEST_WRITE_BYTES = 4 * wire.MIB
@@ -26,13 +26,10 @@ def create(call: Call) -> Response:
     size = wire.file_size_of(request)
     if size is None:
         raise missing_header("x-ms-content-length")
-    if request.headers.get("x-ms-type", "").lower() != "file":
-        raise (
-            invalid_header("x-ms-type", request.headers["x-ms-type"])
-            if "x-ms-type" in request.headers
-            else missing_header("x-ms-type")
-        )
-    metadata = wire.metadata_of(request)
+    kind = wire.required(request, "x-ms-type")
+    if kind.lower() != "file":
+        raise invalid_header("x-ms-type", kind)
+    said = wire.said_of(request, call.now, new=True, directory=False)
     existing = share.find(names)
     if existing is not None and existing.is_directory:
         raise RefusedError("ResourceTypeMismatch")
@@ -42,14 +39,7 @@ def create(call: Call) -> Response:
     with path.open("wb") as file:
         file.truncate(size)
     share.forget(path)
-    share.note(
-        path,
-        metadata=metadata,
-        http_headers=wire.http_headers_of(request),
-        attributes=wire.attributes_of(request, directory=False),
-        created_at=wire.time_of(request, "x-ms-file-creation-time", call.now) or call.now,
-    )
-    item = _set_write_time(call, path)
+    item = share.note(path, said)
     return Response(status=201, headers={**wire.version_headers(item), **wire.smb_headers(item), **_ENCRYPTED})
 
 
@@ -94,23 +84,17 @@ def delete(call: Call) -> Response:
 
 def set_properties(call: Call) -> Response:
     """Set headers, attributes and times of a file, and its size where one is given; headers not given are cleared."""
-    item = call.file
-    size = wire.file_size_of(call.request)
+    item, size = call.file, wire.file_size_of(call.request)
+    said = wire.said_of(call.request, call.now, new=False, directory=False)
     if size is not None:
         os.truncate(item.path, size)
-    call.share.note(
-        item.path,
-        http_headers=wire.http_headers_of(call.request),
-        attributes=wire.attributes_of(call.request, directory=False),
-        created_at=wire.time_of(call.request, "x-ms-file-creation-time", call.now),
-    )
-    item = _set_write_time(call, item.path)
+    item = call.share.note(item.path, said)
     return Response(status=200, headers={**wire.version_headers(item), **wire.smb_headers(item), **_ENCRYPTED})
 
 
 def set_metadata(call: Call) -> Response:
     """Put other metadata in the place of a file's."""
-    item = call.share.note(call.file.path, metadata=wire.metadata_of(call.request))
+    item = call.share.note(call.file.path, Said(metadata=wire.metadata_of(call.request)))
     return Response(status=200, headers={**wire.version_headers(item), **_ENCRYPTED})
 
 
@@ -118,23 +102,19 @@ def write_range(call: Call) -> Response:
     """Write or clear one range of a file, inside its size."""
     request, item = call.request, call.file
     first, last = wire.write_range_of(request)
-    mode = request.headers.get("x-ms-write")
-    if mode is None:
-        raise missing_header("x-ms-write")
-    if mode.lower() not in ("update", "clear"):
+    mode = wire.required(request, "x-ms-write").lower()
+    if mode not in ("update", "clear"):
         raise invalid_header("x-ms-write", mode)
     headers = {}
-    if mode.lower() == "update":
+    if mode == "update":
         headers["Content-MD5"] = _check_body(request, last + 1 - first)
     elif request.body:
         raise invalid_header("Content-Length", str(len(request.body)))
     if last >= item.size:
         raise RefusedError("InvalidRange")
-    written_at = item.written_at
     _write(item.path, first, last + 1 - first, request.body)
-    if request.headers.get("x-ms-file-last-write-time", "now").lower() == "preserve":
-        os.utime(item.path, (written_at, written_at))
-    item = call.share.note(item.path)
+    keeps_time = request.headers.get("x-ms-file-last-write-time", "now").lower() == "preserve"
+    item = call.share.note(item.path, Said(written_at=item.written_at if keeps_time else None))
     headers |= {**wire.version_headers(item), **_ENCRYPTED, "x-ms-file-last-write-time": wire.ticks(item.written_at)}
     return Response(status=201, headers=headers)
 
@@ -148,13 +128,6 @@ def list_ranges(call: Call) -> Response:
     for first, last in _written(item.path, span[0], end):
         root.append(wire.nested("Range", {"Start": str(first), "End": str(last)}))
     return wire.xml_response(root, {**wire.version_headers(item), "x-ms-content-length": str(item.size)})
-
-
-def _set_write_time(call: Call, path: Path) -> Item:
-    written_at = wire.time_of(call.request, "x-ms-file-last-write-time", call.now)
-    if written_at is not None and call.request.headers["x-ms-file-last-write-time"].lower() != "now":
-        os.utime(path, (written_at, written_at))
-    return call.share.look(path)
 
 
 def _check_body(request: Request, length: int) -> str:

@@ -28,8 +28,18 @@ _LONGEST_NAME = 255
 _LONGEST_PATH = 2048
 
 
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request says of a file or directory; None leaves it as it is. Times in seconds since 1970."""
+
+    metadata: Mapping[str, str] | None = None
+    http_headers: Mapping[str, str] | None = None
+    attributes: str | None = None
+    created_at: float | None = None
+    written_at: float | None = None
+
+
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What a client has said about a file or directory, and when; times in seconds since 1970."""
+    """All that was said of a file or directory, and when last; times in seconds since 1970."""
 
     inode: int
     created_at: float
@@ -146,25 +156,19 @@ class Share:
             known=known,
         )
 
-    def note(
-        self,
-        path: Path,
-        *,
-        metadata: Mapping[str, str] | None = None,
-        http_headers: Mapping[str, str] | None = None,
-        attributes: str | None = None,
-        created_at: float | None = None,
-    ) -> Item:
-        """Remember a change of what lies at a path, and what was said with it; the item as it is then."""
+    def note(self, path: Path, said: Said) -> Item:
+        """Remember what a request says of what it has changed; the item as it is then."""
+        if said.written_at is not None:
+            os.utime(path, (said.written_at, said.written_at))
         known = self.look(path).known
         self._known[path] = msgspec.structs.replace(
             known,
             changed_at=self._clock.now(),
             revision=known.revision + 1,
-            metadata=known.metadata if metadata is None else metadata,
-            http_headers=known.http_headers if http_headers is None else http_headers,
-            attributes=attributes or known.attributes,
-            created_at=known.created_at if created_at is None else created_at,
+            metadata=known.metadata if said.metadata is None else said.metadata,
+            http_headers=known.http_headers if said.http_headers is None else said.http_headers,
+            attributes=said.attributes or known.attributes,
+            created_at=known.created_at if said.created_at is None else said.created_at,
         )
         return self.look(path)
 

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from email.utils import formatdate
 
 from cloudbench.rehearsal.azure_files.errors import RefusedError, invalid_header, missing_header
-from cloudbench.rehearsal.azure_files.shares import Item, Share
+from cloudbench.rehearsal.azure_files.shares import Item, Said, Share
 from cloudbench.rehearsal.server import Request, Response
 
 MIB = 1024 * 1024
@@ -47,6 +47,13 @@ def http_headers_of(request: Request) -> dict[str, str]:
     return {ours: request.headers[sent] for sent, ours in _HTTP_HEADERS.items() if request.headers.get(sent)}
 
 
+def required(request: Request, header: str) -> str:
+    """A header that the request must have."""
+    if header not in request.headers:
+        raise missing_header(header)
+    return request.headers[header]
+
+
 def number_of(request: Request, header: str) -> int | None:
     """A header that holds a count; None where it is not sent."""
     text = request.headers.get(header)
@@ -65,26 +72,16 @@ def file_size_of(request: Request) -> int | None:
     return size
 
 
-def time_of(request: Request, header: str, now: float) -> float | None:
-    """A file's time in seconds since 1970; None where the request keeps it."""
-    text = request.headers.get(header, "preserve")
-    if text.lower() in ("now", "preserve"):
-        return now if text.lower() == "now" else None
-    try:
-        moment, _, fraction = text.rstrip("Z").partition(".")
-        seconds = datetime.strptime(moment, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
-        return seconds + float(f"0.{fraction or 0}")
-    except ValueError:
-        raise invalid_header(header, text) from None
-
-
-def attributes_of(request: Request, *, directory: bool) -> str | None:
-    """NTFS attributes that a request sets; None where it leaves them to the service."""
-    given = [name.strip() for name in request.headers.get("x-ms-file-attributes", "None").split("|")]
-    named = [name for name in given if name.lower() not in ("none", "directory", "preserve")]
-    if not named:
-        return None
-    return " | ".join(["Directory", *named] if directory else named)
+def said_of(request: Request, now: float, *, new: bool, directory: bool) -> Said:
+    """What a request that creates a file or directory, or sets its properties, says of it."""
+    created_at = _time_of(request, "x-ms-file-creation-time", now)
+    return Said(
+        metadata=metadata_of(request) if new else None,
+        http_headers=None if directory else http_headers_of(request),
+        attributes=_attributes_of(request, directory=directory),
+        created_at=now if new and created_at is None else created_at,
+        written_at=_time_of(request, "x-ms-file-last-write-time", now),
+    )
 
 
 def range_of(request: Request) -> tuple[int, int | None] | None:
@@ -197,3 +194,24 @@ def xml_response(root: ElementTree.Element, headers: Mapping[str, str] | None = 
 
 def _parameter(name: str, value: str) -> dict[str, str]:
     return {"QueryParameterName": name, "QueryParameterValue": value}
+
+
+def _time_of(request: Request, header: str, now: float) -> float | None:
+    text = request.headers.get(header, "preserve")
+    if text.lower() in ("now", "preserve"):
+        return now if text.lower() == "now" else None
+    try:
+        moment, _, fraction = text.rstrip("Z").partition(".")
+        seconds = datetime.strptime(moment, "%Y-%m-%dT%H:%M:%S").replace(tzinfo=timezone.utc).timestamp()
+        return seconds + float(f"0.{fraction or 0}")
+    except ValueError:
+        raise invalid_header(header, text) from None
+
+
+def _attributes_of(request: Request, *, directory: bool) -> str | None:
+    """NTFS attributes; None where the request leaves them to the service."""
+    given = [name.strip() for name in request.headers.get("x-ms-file-attributes", "None").split("|")]
+    named = [name for name in given if name.lower() not in ("none", "directory", "preserve")]
+    if not named:
+        return None
+    return " | ".join(["Directory", *named] if directory else named)

@@ -154,6 +154,8 @@ def _follow(
         for death in deaths:
             code = int(death["Actor"]["Attributes"]["exitCode"])
             break
+    except Exception as error:  # each layer below has errors of its own for an engine that goes away
+        err.write(f"docker: the engine went away: {error}\n".encode())
     finally:
         happened.put(code)
 

@@ -207,7 +207,10 @@ def _run_process(order: Order, marks: Mapping[str, str]) -> int:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)  # what Python ignores is not ignored in the command
     if order.workdir:
-        os.chdir(moved(order.workdir, order.volumes))
+        folder = Path(moved(order.workdir, order.volumes))
+        if any(folder.is_relative_to(volume.source) for volume in order.volumes):
+            folder.mkdir(parents=True, exist_ok=True)
+        os.chdir(folder)
     try:
         os.execvpe(command[0], command, {**kept(os.environ), **given, **marks})  # noqa: S606 - no shell is wanted
     except OSError as error:

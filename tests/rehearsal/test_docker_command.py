@@ -71,8 +71,8 @@ print(json.dumps(dict(os.environ)))'""",
 def test_folders_of_the_container_are_those_of_the_host(machine: Machine) -> None:
     volumes = "-v $PWD/files:/files:ro -v $PWD/files:$PWD/files -v $PWD/results:/out/"
     command = "--entrypoint sh image -c 'pwd; echo $PLACE >/out/place; ls /files'"
-    code, out, _ = docker(machine, f"run {volumes} -e PLACE=/files/job.json -w /out {command}")
-    assert (code, out) == (0, f"{machine.folder}/results\n")
+    code, out, _ = docker(machine, f"run {volumes} -e PLACE=/files/job.json -w /out/new {command}")
+    assert (code, out) == (0, f"{machine.folder}/results/new\n")
     assert (machine.folder / "results" / "place").read_text() == f"{machine.folder}/files/job.json\n"
 
 
@@ -117,6 +117,7 @@ def test_what_lies_in_the_working_folder_is_not_imported(machine: Machine) -> No
         "run -v named:/data image true",
         "run --network other image true",
         "run --env-file missing image true",
+        "run --workdir /not/here image true",
         "run image",
         "run",
         "login --username me --password the-secret registry",

@@ -115,7 +115,7 @@ class FilesStandIn:
     def make_share(self, share: str) -> Path:
         """A new share, empty; its folder."""
         with self._lock:
-            return self._shares.create(share, metadata={}, quota_gib=5120).folder
+            return self._shares.create(share, metadata={}, quota_gib=shares.DEFAULT_QUOTA_GIB).folder
 
     @property
     def faults(self) -> list[Exception]:
@@ -161,9 +161,9 @@ class FilesStandIn:
         now = self._clock.now()
         allowed = grant(request, account=self.account, key=self._key, now=now, real_now=time.time())
         _check_headers(request)
-        kind, operation = _operation(request)
+        share_name, _, path = _path(request).partition("/")
+        kind, operation = _operation(request, bool(share_name), bool(path))
         _check_grant(allowed, kind, operation)
-        share_name, _, path = unquote(request.path, errors="strict").strip("/").partition("/")
         call = Call(
             request=request,
             shares=self._shares,
@@ -187,13 +187,21 @@ def _check_headers(request: Request) -> None:
         raise RefusedError("ShareSnapshotNotFound")
 
 
-def _operation(request: Request) -> tuple[str, _Operation]:
+def _path(request: Request) -> str:
+    """Share and path in it, without slashes around them."""
+    try:
+        return unquote(request.path, errors="strict").strip("/")
+    except UnicodeDecodeError:
+        raise RefusedError("InvalidUri") from None
+
+
+def _operation(request: Request, in_share: bool, below: bool) -> tuple[str, _Operation]:
+    """What a request asks of what, by its method and query and by whether its path leads into a share, and below it."""
     kind, comp = request.query.get("restype", "").lower(), request.query.get("comp", "").lower()
-    named = [name for name in unquote(request.path).split("/") if name]
-    fits = {"service": not named, "share": len(named) == 1, "directory": bool(named), "": len(named) != 1}
+    fits = {"service": not in_share, "share": in_share and not below, "directory": in_share, "": in_share == below}
     if not fits.get(kind, False):
         raise RefusedError("InvalidUri")
-    kind = kind or ("file" if named else "service")
+    kind = kind or ("file" if in_share else "service")
     # Only a file's HEAD differs from its GET.
     method = "GET" if request.method == "HEAD" and (kind != "file" or comp) else request.method
     operation = _OPERATIONS.get((kind, method, comp))

@@ -1,8 +1,7 @@
 """Shares as folders: names in any case, and what the service knows of a file beside its bytes.
 
 The bytes are the folder's alone, so that a node that has the share mounted and a client see the same at any moment.
-Metadata, headers and versions are kept here; they belong to the file they were set for (its inode), and a file that a
-node has put in its place begins without them.
+Metadata, headers and versions are kept here, for the inode that they were set for.
 """
 
 from __future__ import annotations

@@ -115,9 +115,9 @@ def test_a_listing_that_asks_for_what_cannot_be_is_refused(share, query, code):
     assert refused.value.error_code == code
 
 
-def test_what_a_node_makes_is_seen_and_what_it_removes_is_forgotten(share, folder):
+def test_what_a_node_makes_and_removes_is_seen(share, folder):
     directory = share.create_directory("r1", metadata=METADATA)
-    directory.upload_file("a", b"1", metadata={"kept": "no"})
+    directory.upload_file("a", b"1")
     (folder / "r1" / "a").unlink()
     (folder / "r1" / "b").mkdir()
     (folder / "r1" / "a").write_text("another")

@@ -294,6 +294,12 @@ def test_no_path_leads_out_of_a_share(folder, url, path, method):
     assert sorted(entry.name for entry in folder.parent.iterdir()) == ["runs", "secret"]
 
 
+@pytest.mark.parametrize("path", ["%ff", "a/%c3%28"])
+def test_a_path_that_is_no_text_is_refused(url, path):
+    answer = send("PUT", url(path), {"x-ms-type": "file", "x-ms-content-length": "4"})
+    assert (answer.status, answer.code) == (400, "InvalidUri")
+
+
 def test_trailing_dots_are_dropped_unless_they_are_allowed(folder, url):
     headers = {"x-ms-type": "file", "x-ms-content-length": "0", "x-ms-version": VERSION}
     assert send("PUT", url("log.."), headers).status == 201

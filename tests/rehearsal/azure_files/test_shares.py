@@ -17,6 +17,12 @@ def test_a_share_is_a_folder_that_a_node_can_mount(stand_in, share):
     assert (stand_in.folder("RUNS") / "1" / "job.json").read_bytes() == b"{}"
 
 
+def test_a_rehearsal_can_begin_with_a_share(stand_in, service):
+    folder = stand_in.make_share("runs")
+    assert (folder, list(folder.iterdir())) == (stand_in.folder("runs"), [])
+    assert [share.name for share in service.list_shares()] == ["runs"]
+
+
 def test_there_is_no_folder_of_a_share_that_was_not_made(stand_in):
     with pytest.raises(LookupError, match="there is no share runs"):
         stand_in.folder("runs")

@@ -21,7 +21,9 @@ Examples:
 @options.detach
 @options.rehearse
 @options.full_size
+@options.scenario
 @options.retries
+@options.azure
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @options.output_format("table", "json")
 def run(
@@ -30,7 +32,9 @@ def run(
     detach: bool,
     rehearse: bool,
     full_size: bool,
+    scenario: str | None,
     retries: int,
+    azure: tuple[str, ...],
     yes: bool,
     output_format: str,
 ) -> int:
@@ -49,4 +53,6 @@ def run(
         detach=detach,
         ask=not yes,
         output_format=output_format,
+        azure=azure,
+        scenario=scenario,
     )

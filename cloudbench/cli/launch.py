@@ -9,10 +9,16 @@ import click
 import msgspec
 
 from cloudbench.cli.session import Session, exit_code, refuse_problems, tell_failures
+from cloudbench.cli.settings import parse_azure_options
 from cloudbench.errors import LimitError, UsageError
 from cloudbench.plan import Rehearsal, RunPlan, limit_cost, plan_experiment, price_basis
 from cloudbench.providers.base import Problem
 from cloudbench.spec import Experiment, JobTemplate
+
+_REHEARSAL = (
+    "This is a rehearsal: the cloud is played by this machine, whose processes are the nodes. It costs nothing, "
+    "and its figures are this machine's."
+)
 
 
 def launch(
@@ -25,6 +31,8 @@ def launch(
     detach: bool,
     ask: bool,
     output_format: str,
+    azure: Sequence[str] = (),
+    scenario: str | None = None,
 ) -> int:
     """Plan the experiment, check it, run it and print its summary; the exit code."""
     if rehearsal and any(setup.provider == "local" for setup in experiment.setups):
@@ -32,7 +40,14 @@ def launch(
             "--rehearse: the local provider trains on this machine already",
             todo="leave --rehearse out, or name a cloud: --provider azure",
         )
-    session = Session(detach=detach, progress=True)
+    if scenario and not rehearsal:
+        raise UsageError("--scenario: only a rehearsal goes by one", todo="add --rehearse, or leave it out")
+    if rehearsal and detach:
+        raise UsageError(
+            "--detach: the stand-ins of a rehearsal live in this command, and end with it",
+            todo="leave --detach out; or keep stand-ins up with cloudbench rehearse --serve, and submit to those",
+        )
+    session = Session(detach=detach, progress=True, azure=parse_azure_options(azure), scenario=scenario)
     plans = plan_experiment(
         experiment,
         templates,
@@ -41,6 +56,9 @@ def launch(
         rehearsal=rehearsal,
         retries=retries,
     )
+    if rehearsal:
+        click.echo(_REHEARSAL, err=True)
+    plans = session.with_accounts(plans)
     if dry_run:
         _print_requests(session, plans, output_format)
     _refuse_cost(plans)

@@ -17,6 +17,12 @@ rehearse = click.option(
     "--rehearse", is_flag=True, help="Try it on this machine against stand-ins of the cloud, free of charge."
 )
 full_size = click.option("--full-size", is_flag=True, help="Rehearse the job as it is, not shrunk for this machine.")
+scenario = click.option(
+    "--scenario", metavar="NAME|FILE", help="How the rehearsal goes, such as quota or preemption.  [default: all well]"
+)
+azure = click.option(
+    "--azure", multiple=True, metavar="KEY=VALUE", help="A setting of the Azure account, such as share=NAME."
+)
 retries = click.option(
     "--retries",
     type=click.IntRange(min=0),

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 import platformdirs
 
 from cloudbench.cli.progress import Progress
 from cloudbench.engine import Engine
-from cloudbench.errors import CloudbenchError, UsageError
+from cloudbench.errors import CloudbenchError, CredentialsError, UsageError
 from cloudbench.run import EXIT_CODES, Outcome, Run
 from cloudbench.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from cloudbench.plan import RunPlan
+    from cloudbench.providers.azure import AzureAccount
     from cloudbench.providers.base import Problem, Provider
+    from cloudbench.rehearsal.azure import Endpoints
 
 
+_REHEARSAL = "rehearsal "
 _LONGEST_LINE = 200
 _CONTROL = re.compile(
     r"\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # strings to the terminal, such as a title for its window
@@ -38,38 +43,114 @@ class Session:
     Args:
         detach: nodes that are started go on without this process.
         progress: tell on standard error what is done.
+        azure: settings of Azure that were given as options; None where the command has no such options.
+        scenario: how a rehearsal that this command begins goes; all goes well where it is None.
     """
 
-    def __init__(self, *, detach: bool = False, progress: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        detach: bool = False,
+        progress: bool = False,
+        azure: Mapping[str, str] | None = None,
+        scenario: str | None = None,
+    ) -> None:
         self.home = home()
         self.store = Store(self.home)
         self._detach = detach
-        self._providers: dict[tuple[str, str | None], Provider] = {}
+        self._azure = azure
+        self._scenario = scenario
+        self._rehearsal: tuple[str, Endpoints] | None = None
+        self._providers: dict[tuple[str, str | None, str | None], Provider] = {}
         told = Progress(self._newest_line) if progress else None
         self.engine = Engine(self.store, self.provider_for, clock=told, notice=told.event if told else None)
 
     def provider_for(self, plan: RunPlan) -> Provider:
-        """The provider that takes the plan, one object for all plans of a service.
+        """The provider that takes the plan, one object for all plans of a service and an account.
 
         Raises:
             UsageError: no such provider or service.
+            CredentialsError: no account is set, or another one than the plan's.
         """
-        key = (plan.setup.provider, plan.setup.service)
+        key = (plan.setup.provider, plan.setup.service, plan.account)
         if key not in self._providers:
-            self._providers[key] = self._make_provider(*key)
+            self._providers[key] = self._make_provider(plan)
         return self._providers[key]
 
-    def _make_provider(self, name: str, service: str | None) -> Provider:
-        if name != "local":
-            raise UsageError(
-                f"provider {name!r} is not part of this version of cloudbench",
-                why="it runs on this machine only so far",
-                todo="--provider local",
-            )
-        from cloudbench.providers.local import local_provider
+    def with_accounts(self, plans: Sequence[RunPlan]) -> tuple[RunPlan, ...]:
+        """The plans with the account that each will run in: every later command must find the same one."""
+        return tuple(msgspec.structs.replace(plan, account=self._account_name(plan)) for plan in plans)
 
-        provider: Provider = local_provider(self.home / "local", service=service, attached=not self._detach)
+    def _make_provider(self, plan: RunPlan) -> Provider:
+        provider: Provider
+        if plan.setup.provider == "local":
+            from cloudbench.providers.local import local_provider
+
+            provider = local_provider(self.home / "local", service=plan.setup.service, attached=not self._detach)
+        elif plan.setup.provider == "azure":
+            from cloudbench.providers.azure import azure_provider
+
+            provider = azure_provider(self._azure_account(plan), service=plan.setup.service)
+        else:
+            raise UsageError(
+                f"provider {plan.setup.provider!r} is not part of this version of cloudbench",
+                why="it runs on this machine and on Azure so far",
+                todo="--provider local, or --provider azure",
+            )
         return provider
+
+    def _account_name(self, plan: RunPlan) -> str | None:
+        if plan.setup.provider != "azure":
+            return None
+        if plan.rehearsal:
+            return f"{_REHEARSAL}{self._own_rehearsal()[0]}"
+        from cloudbench.providers.azure import check_service
+
+        return self._azure_account(plan).name(check_service(plan.setup.service))
+
+    def _azure_account(self, plan: RunPlan) -> AzureAccount:
+        """The account that is set, or the stand-in that the plan is rehearsed on."""
+        from cloudbench.cli.settings import azure_account
+        from cloudbench.providers.azure import check_service
+
+        service = check_service(plan.setup.service)
+        if plan.rehearsal:
+            return azure_account(msgspec.structs.asdict(self._endpoints(plan.account)), service)
+        # A command that submits is told by the provider's check what is missing; any other one cannot go on.
+        account = azure_account(self._azure or {}, service, complete=self._azure is None)
+        if plan.account not in (None, account.name(service)):
+            raise CredentialsError(
+                f"run {plan.id} is in another account than the one that is set",
+                why=f"it was submitted to {plan.account}; set is {account.name(service)}",
+                todo="set the account that it was submitted to",
+            )
+        return account
+
+    def _endpoints(self, recorded: str | None) -> Endpoints:
+        """Where the rehearsal answers that a plan was recorded with.
+
+        Where its process is gone, everything in it is gone as well: stand-ins that hold nothing tell so.
+        """
+        from cloudbench.rehearsal.azure import find_endpoints
+
+        name = (recorded or "").removeprefix(_REHEARSAL)
+        if name and (self._rehearsal is None or name != self._rehearsal[0]):
+            found = find_endpoints(self.home / "rehearsals" / name)
+            if found:
+                return found
+        return self._own_rehearsal()[1]
+
+    def _own_rehearsal(self) -> tuple[str, Endpoints]:
+        """The stand-ins of this command, begun when they are first needed; they end with the command."""
+        if self._rehearsal is None:
+            from cloudbench.rehearsal.azure import AzureRehearsal, remove_dead
+
+            root, name = self.home / "rehearsals", secrets.token_hex(4)
+            remove_dead(root)
+            rehearsal = AzureRehearsal(root / name, scenario=self._scenario)
+            click.get_current_context().call_on_close(rehearsal.close)
+            self._rehearsal = name, rehearsal.start()
+        return self._rehearsal
 
     def _newest_line(self, run_id: str) -> str:
         run = self.store.load(run_id)

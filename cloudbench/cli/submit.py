@@ -62,7 +62,9 @@ Examples:
 @options.detach
 @options.rehearse
 @options.full_size
+@options.scenario
 @options.retries
+@options.azure
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @options.output_format("table", "json")
 def submit(
@@ -85,7 +87,9 @@ def submit(
     detach: bool,
     rehearse: bool,
     full_size: bool,
+    scenario: str | None,
     retries: int,
+    azure: tuple[str, ...],
     yes: bool,
     output_format: str,
 ) -> int:
@@ -138,4 +142,6 @@ def submit(
         detach=detach,
         ask=not yes,
         output_format=output_format,
+        azure=azure,
+        scenario=scenario,
     )

@@ -17,6 +17,7 @@ from cloudbench.errors import (
     QuotaError,
     UsageError,
 )
+from cloudbench.providers.base import Problem
 
 if TYPE_CHECKING:
     from azure.batch import BatchClient
@@ -47,6 +48,9 @@ class Secret(str):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and other._held == self._held
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(self._held)
 
@@ -64,11 +68,12 @@ class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
     """Whose machines and whose share are used.
 
     Without `batch_key` or `storage_key` the person's own sign-in speaks (`az login`, a managed identity, …).
-    `resources_token` stands in for a sign-in where Azure Resource Manager is a stand-in.
+    `resources_token` stands in for a sign-in where Azure Resource Manager is a stand-in. `missing` is why the account
+    cannot be used yet; what is not set stands as `(name of the setting)` in requests then.
     """
 
-    batch_account: str
-    batch_endpoint: str
+    batch_account: str = ""
+    batch_endpoint: str = ""
     batch_key: Secret | None = None
     storage_account: str
     storage_key: Secret | None = None
@@ -79,16 +84,17 @@ class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry | None = None
     resources_endpoint: str = "https://management.azure.com"
     resources_token: Secret | None = None
+    missing: Problem | None = None
 
-    @property
-    def name(self) -> str:
-        """What a journal records, and every later command must match."""
-        return f"{self.batch_account}/{self.storage_account}/{self.share}"
+    def name(self, service: str) -> str:
+        """What a journal records of a run on `batch` or `vm`, and every later command must match."""
+        whose = self.subscription if service == "vm" else self.batch_account
+        return f"{whose}/{self.storage_account}/{self.share}"
 
     @property
     def is_stand_in(self) -> bool:
         """Whether the endpoint is on this machine, and so costs nothing."""
-        return urlsplit(self.batch_endpoint).hostname in _LOOPBACK
+        return urlsplit(self.files_endpoint).hostname in _LOOPBACK
 
     @property
     def secrets(self) -> tuple[Secret, ...]:

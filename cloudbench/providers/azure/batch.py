@@ -82,6 +82,8 @@ class AzureBatchProvider:
         problems = check_size(request.plan)
         if any(problem.severity == "error" for problem in problems):
             return problems
+        if self._account.missing:
+            return [*problems, self._account.missing]
         with errors_as_problems(problems):
             if not self._share.exists():
                 raise UsageError(

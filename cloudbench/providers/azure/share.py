@@ -35,7 +35,6 @@ SERVICE = "cloudbench_service"
 _MADE = "cloudbench_made"
 _RUNS = "runs"
 _LONGEST_CHUNK = 1 << 20
-_NODE_FILES = ("status.json", "facts.json", "node.log", "prepare.log", "start.log", "push.log", "mpirun.log")
 
 
 class Share:
@@ -97,7 +96,7 @@ class Share:
                 BUNDLE: bundle(),
                 "job.json": msgspec.json.encode(node_job(plan, attempt=attempt)),
                 "secret": secrets.token_hex(32).encode(),
-                "push.json": msgspec.json.encode(self._push(name, plan, lifetime_s)),
+                "push.json": msgspec.json.encode(self._push(name, plan, attempt, lifetime_s)),
             }
             for file, data in contents.items():
                 self._folder(name).get_file_client(file).upload_file(data)
@@ -226,15 +225,19 @@ class Share:
     def _folder(self, name: str) -> ShareDirectoryClient:
         return self._client.get_directory_client(f"{_RUNS}/{name}")
 
-    def _push(self, name: str, plan: RunPlan, lifetime_s: float) -> dict[str, object]:
+    def _push(self, name: str, plan: RunPlan, attempt: int, lifetime_s: float) -> dict[str, object]:
         """Where each node pushes each file that it can write: one address a file, for creating and writing it."""
+        from cloudbench.node.job import read_job
+        from cloudbench.node.push import file_names
+
+        job = read_job(msgspec.json.encode(node_job(plan, attempt=attempt)).decode())
         return {
             "version": 1,
             "kind": "azure-files",
             "nodes": [
                 {
                     file: self.address(name, f"node-{node}/{file}", lifetime_s=lifetime_s, permission="cw").reveal()
-                    for file in node_files(plan, node)
+                    for file in file_names(node, plan.nodes, job)
                 }
                 for node in range(plan.nodes)
             ],
@@ -272,13 +275,6 @@ class Share:
             with service:
                 expiry = now + datetime.timedelta(seconds=lifetime_s)
                 return {"user_delegation_key": service.get_user_delegation_key(start=now, expiry=expiry)}
-
-
-def node_files(plan: RunPlan, node: int) -> list[str]:
-    """The names of all files that a node of the plan can write."""
-    ranks = {"single": 1, "per-node": 1}.get(plan.launcher, plan.ranks_per_node)
-    logs = [f"rank-{rank}.log" for rank in range(node * ranks, (node + 1) * ranks)]
-    return [*_NODE_FILES, *logs, *([f"ps-{node}.log"] if plan.launcher == "parameter-server" else [])]
 
 
 def _create(folder: ShareDirectoryClient, metadata: dict[str, str]) -> None:

@@ -1,0 +1,170 @@
+"""Azure on this machine: the stand-ins of Batch and Files together, for one rehearsal.
+
+The folder of a rehearsal holds its nodes and its share. `endpoints.json` in it tells other processes of this user
+where the stand-ins answer, for as long as the lifeline is held.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fcntl
+import os
+import secrets
+import shutil
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cloudbench.rehearsal.azure_batch import BatchStandIn
+from cloudbench.rehearsal.azure_batch.scenario import Scenario, load_scenario
+from cloudbench.rehearsal.azure_files import FilesStandIn
+from cloudbench.rehearsal.clock import Clock
+from cloudbench.rehearsal.machines import Machines
+
+SHARE = "cloudbench"
+_ACCOUNT = "rehearsal"
+_ENDPOINTS = "endpoints.json"
+
+
+class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the stand-ins answer, and the keys that they take. Keys of stand-ins open nothing else."""
+
+    batch_account: str
+    batch_endpoint: str
+    batch_key: str
+    storage_account: str
+    storage_key: str
+    files_endpoint: str
+    share: str
+
+
+class AzureRehearsal:
+    """The stand-ins of one rehearsal, from `start` to `close`.
+
+    Args:
+        folder: made for it, and removed by `close`.
+        scenario: a scenario's name or file; all goes well where it is None.
+        containers: whether nodes may use the Docker engine.
+    """
+
+    def __init__(
+        self, folder: Path, *, scenario: str | None = None, containers: bool = True, clock: Clock | None = None
+    ) -> None:
+        self.folder = folder
+        self.clock = clock or Clock()
+        self._scenario = load_scenario(scenario) if scenario else Scenario()
+        self._closing = threading.Event()
+        self._closed = False
+        batch_key, storage_key = (base64.b64encode(secrets.token_bytes(64)).decode() for _ in range(2))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.machines = Machines(folder / "nodes", containers=containers)
+        self.files = FilesStandIn(folder / "shares", self.clock, account=_ACCOUNT, key=storage_key)
+        self.batch = BatchStandIn(
+            self.machines, self.clock, account=_ACCOUNT, key=batch_key, scenario=self._scenario, shares=self._mounted
+        )
+        self._keys = batch_key, storage_key
+        self._outage: threading.Thread | None = None
+
+    def start(self) -> Endpoints:
+        """Begin to serve, with the share made; where, and with which keys."""
+        batch_key, storage_key = self._keys
+        endpoints = Endpoints(
+            batch_account=_ACCOUNT,
+            batch_endpoint=self.batch.start(),
+            batch_key=batch_key,
+            storage_account=_ACCOUNT,
+            storage_key=storage_key,
+            files_endpoint=self.files.start(),
+            share=SHARE,
+        )
+        self.files.make_share(SHARE)
+        descriptor = os.open(self.folder / _ENDPOINTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(msgspec.json.encode(endpoints))
+        if self._scenario.share_outage_after_s is not None:
+            self._outage = threading.Thread(target=self._break_share, name="share outage", daemon=True)
+            self._outage.start()
+        return endpoints
+
+    def close(self) -> None:
+        """End the stand-ins and all their nodes, and remove the folder."""
+        if self._closed:
+            return
+        self._closed = True
+        self._closing.set()
+        self.clock.wake()
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            stack.callback(self.files.close)
+            stack.callback(self.machines.close)
+            stack.callback(self.batch.close)
+            if self._outage:
+                stack.callback(self._outage.join)
+
+    def _mounted(self, mount: Mapping[str, Any]) -> Path:
+        """The folder behind an entry of a pool's `mountConfiguration`.
+
+        Raises:
+            OSError: why it cannot be mounted.
+        """
+        if (share := mount.get("azureFileShareConfiguration")) is not None:
+            name = str(share["azureFileUrl"]).rstrip("/").rpartition("/")[2]
+            self._check_key(share)
+            try:
+                return self.files.folder(name)
+            except LookupError as error:
+                raise FileNotFoundError(str(error)) from error
+        if (container := mount.get("azureBlobFileSystemConfiguration")) is not None:
+            self._check_key(container)
+            folder = self.folder / "containers" / Path(container["containerName"]).name
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+        raise FileNotFoundError(f"the stand-ins have no {', '.join(mount)}")
+
+    def _check_key(self, mount: Mapping[str, Any]) -> None:
+        if (mount.get("accountName"), mount.get("accountKey")) != (_ACCOUNT, self._keys[1]):
+            raise PermissionError("the account name or its key is wrong")
+
+    def _break_share(self) -> None:
+        """The share stops answering for a while, as the scenario says."""
+        begin = self.clock.now() + (self._scenario.share_outage_after_s or 0.0)
+        self.clock.wait_until(begin, unless=self._closing.is_set)
+        if not self._closing.is_set():
+            self.files.outage = "hangs"
+            self.clock.wait_until(begin + self._scenario.share_outage_s, unless=self._closing.is_set)
+            self.files.outage = None
+
+
+def find_endpoints(folder: Path) -> Endpoints | None:
+    """Where the rehearsal in that folder answers; None where there is none, or its process is gone."""
+    if not _is_held(folder / "nodes" / "lifeline"):
+        return None
+    try:
+        return msgspec.json.decode((folder / _ENDPOINTS).read_bytes(), type=Endpoints)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def remove_dead(root: Path) -> None:
+    """Remove the folders of rehearsals below `root` whose process was killed."""
+    for folder in root.glob("*"):
+        if (folder / _ENDPOINTS).exists() and not _is_held(folder / "nodes" / "lifeline"):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_held(lifeline: Path) -> bool:
+    try:
+        descriptor = os.open(lifeline, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

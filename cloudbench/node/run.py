@@ -383,7 +383,8 @@ class NodeRun:
         main = self._place.node == 0
         until = time.monotonic() + (_PUSHES_TIMEOUT_S if main else _PUSH_TIMEOUT_S)
         while not self._place.pushed.exists() or (main and self._cluster.connected):
-            if time.monotonic() >= until:
+            now = time.monotonic()
+            if now >= until or (self._lifeline is not None and self._lifeline.is_lost(now)):
                 self._outbox.log("not every file arrived on the share in time")
                 return
             self._wait(_TICK_S)

@@ -65,7 +65,7 @@ def _fields(model: str) -> dict[str, _Field]:
     from azure.batch import models
     from azure.batch.models import _models
 
-    kind = getattr(models, model)
+    kind = getattr(_models, model)
     kind()  # the SDK gathers a model's fields when the first of its kind is made
     hints = typing.get_type_hints(kind, {**vars(_models), "_models": models})
     fields: dict[str, _Field] = {}

@@ -5,6 +5,7 @@ What cannot be told is null, never 0 and never left out; the key `missing` holds
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import platform
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 20.0
 _LIBRARIES = ("tensorflow", "tensorflow-cpu", "horovod", "torch", "numpy", "keras", "tf-keras", "nvidia-nccl-cu12")
 _GPU_FIELDS = ("index", "name", "uuid", "memory.total", "driver_version", "pci.bus_id", "power.limit")
+_AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"  # the asset tag of every chassis of Azure
+_METADATA = "169.254.169.254"  # where a rented machine asks about itself, on Azure as elsewhere
+_METADATA_TIMEOUT_S = 5.0
+_NO_NETWORK = ("lo", "veth", "docker", "br-", "ifb", "sit", "tunl", "dummy")
 _NO_DISKS = ("loop", "ram", "zram")
 _NO_MOUNTS = ("proc", "sysfs", "cgroup", "cgroup2", "devpts", "tmpfs", "mqueue", "devtmpfs", "securityfs", "debugfs")
 
@@ -53,6 +58,8 @@ def gather() -> dict[str, Any]:
         "hostname": socket.gethostname,
         "os": _os,
         "kernel": platform.release,
+        "machine": _machine,
+        "image": _image,
         "cpu": _cpu,
         "memory": _memory,
         "cgroup": _cgroup,
@@ -60,6 +67,8 @@ def gather() -> dict[str, Any]:
         "gpu_topology": lambda: _run("nvidia-smi", "topo", "-m"),
         "disks": _disks,
         "mounts": _mounts,
+        "network": _network,
+        "infiniband": _infiniband,
         "python": _python,
     }
     missing: dict[str, str] = {}
@@ -122,6 +131,56 @@ def _os() -> dict[str, Any]:
     pairs = re.findall(r'^(\w+)="?(.*?)"?$', Path("/etc/os-release").read_text(encoding="utf-8"), re.MULTILINE)
     release = dict(pairs)
     return {"name": release.get("PRETTY_NAME", release.get("NAME")), "in_container": Path("/.dockerenv").exists()}
+
+
+def _image() -> str:
+    if not os.environ.get("CLOUDBENCH_IMAGE"):
+        raise MissingError("not started in a container by cloudbench")
+    return os.environ["CLOUDBENCH_IMAGE"]
+
+
+def _machine() -> dict[str, Any]:
+    """Who built the machine, and what its cloud says of it."""
+    root = Path("/sys/class/dmi/id")
+
+    def read(name: str) -> str:
+        return (root / name).read_text(encoding="utf-8").strip()
+
+    is_azure = root.is_dir() and (root / "chassis_asset_tag").exists() and read("chassis_asset_tag") == _AZURE_TAG
+    return {
+        "vendor": _told(lambda: read("sys_vendor")),
+        "product": _told(lambda: read("product_name")),
+        "azure": _told(lambda: azure_instance(_METADATA)) if is_azure else _Missing("not a machine of Azure"),
+    }
+
+
+def azure_instance(host: str) -> dict[str, Any]:
+    """What Azure's metadata service at `host` says of this machine: size, region, priority, image.
+
+    Raises:
+        MissingError: it does not answer, or not as documented.
+    """
+    connection = http.client.HTTPConnection(host, timeout=_METADATA_TIMEOUT_S)
+    try:
+        connection.request("GET", "/metadata/instance/compute?api-version=2021-02-01", headers={"Metadata": "true"})
+        answer = connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise MissingError(f"the metadata service answered {answer.status}")
+        compute = json.loads(text)
+        image = compute.get("storageProfile", {}).get("imageReference", {})
+    except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
+        raise MissingError(f"the metadata service did not tell: {type(error).__name__}") from error
+    finally:
+        connection.close()
+    found = {
+        "size": compute.get("vmSize"),
+        "region": compute.get("location"),
+        "zone": compute.get("zone"),
+        "priority": compute.get("priority"),
+        "image": ":".join(str(image.get(key) or "") for key in ("publisher", "offer", "sku", "version")).strip(":"),
+    }
+    return {name: value or _Missing("the metadata service does not tell") for name, value in found.items()}
 
 
 def _cpu() -> dict[str, Any]:
@@ -251,6 +310,44 @@ def _space(where: str) -> dict[str, Any]:
     if isinstance(usage, _Missing):
         return {"size_gib": usage, "free_gib": usage}
     return {"size_gib": round(usage.total / 2**30, 2), "free_gib": round(usage.free / 2**30, 2)}
+
+
+def _network() -> list[dict[str, Any]]:
+    root = Path("/sys/class/net")
+    if not root.is_dir():
+        raise MissingError("this system has no /sys/class/net")
+    return [_interface(folder) for folder in sorted(root.iterdir()) if not folder.name.startswith(_NO_NETWORK)]
+
+
+def _interface(folder: Path) -> dict[str, Any]:
+    def speed() -> int:
+        megabits = int((folder / "speed").read_text())
+        if megabits <= 0:
+            raise MissingError("the driver does not tell")
+        return megabits
+
+    return {
+        "name": folder.name,
+        "driver": _told(lambda: Path(os.readlink(folder / "device" / "driver")).name),  # noqa: PTH115 - Python 3.8
+        "mtu_bytes": _told(lambda: int((folder / "mtu").read_text())),
+        "speed_megabit_per_s": _told(speed),
+    }
+
+
+def _infiniband() -> list[dict[str, Any]]:
+    ports = sorted(Path("/sys/class/infiniband").glob("*/ports/*"))
+    if not ports:
+        raise MissingError("no InfiniBand device")
+    return [_port(port) for port in ports]
+
+
+def _port(folder: Path) -> dict[str, Any]:
+    return {
+        "device": folder.parents[1].name,
+        "port": folder.name,
+        "rate": _told(lambda: (folder / "rate").read_text().strip()),
+        "state": _told(lambda: (folder / "state").read_text().strip()),
+    }
 
 
 def _python() -> dict[str, Any]:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cloudbench.node.facts import gather, gpu_indexes
+from cloudbench.node.facts import MissingError, azure_instance, gather, gpu_indexes
 
 
 @pytest.fixture(scope="module")
@@ -71,3 +76,66 @@ def test_gpus_are_described(facts: dict[str, Any]) -> None:
     assert [gpu["index"] for gpu in facts["gpus"]] == list(gpu_indexes())
     assert all(gpu["name"] and gpu["driver_version"] for gpu in facts["gpus"])
     assert "GPU0" in facts["gpu_topology"]
+
+
+# What the documentation of Azure's metadata service shows, shortened.
+COMPUTE = {
+    "location": "westeurope",
+    "priority": "Spot",
+    "storageProfile": {
+        "imageReference": {"offer": "ubuntu-hpc", "publisher": "microsoft-dsvm", "sku": "2204", "version": "latest"}
+    },
+    "vmSize": "Standard_NC4as_T4_v3",
+    "zone": "",
+}
+
+
+@contextlib.contextmanager
+def metadata_service(status: int, body: bytes) -> Iterator[str]:
+    """The address of a server that answers like the metadata service."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers["Metadata"] == "true" and self.path.startswith(
+                "/metadata/instance/compute?api-version="
+            )
+            self.send_response(status if asked else 400)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_machine_of_azure_tells_its_size_and_what_it_does_not_know() -> None:
+    with metadata_service(200, json.dumps(COMPUTE).encode()) as host:
+        told = azure_instance(host)
+    assert told.pop("zone").reason == "the metadata service does not tell"
+    assert told == {
+        "size": "Standard_NC4as_T4_v3",
+        "region": "westeurope",
+        "priority": "Spot",
+        "image": "microsoft-dsvm:ubuntu-hpc:2204:latest",
+    }
+
+
+@pytest.mark.parametrize(("status", "body"), [(410, b""), (200, b"[]"), (200, b"<html>")])
+def test_metadata_service_that_does_not_tell_is_a_reason(status: int, body: bytes) -> None:
+    with metadata_service(status, body) as host, pytest.raises(MissingError, match="the metadata service"):
+        azure_instance(host)
+
+
+def test_network_interfaces_are_named(facts: dict[str, Any]) -> None:
+    assert {interface["name"] for interface in facts["network"]} <= {
+        path.name for path in Path("/sys/class/net").iterdir()
+    }

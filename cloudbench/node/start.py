@@ -27,7 +27,7 @@ from cloudbench.node.outbox import Outbox, write_whole
 from cloudbench.node.place import Place, find_place
 from cloudbench.node.push import FINISH_TIMEOUT_S, PUSHED, STATUS
 from cloudbench.node.status import Status
-from cloudbench.node.supervise import Children, Exit
+from cloudbench.node.supervise import Child, Children, Exit
 from cloudbench.node.watch import Lifeline, Signals
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ LOCK = "start.lock"
 _LOG = "start.log"
 _TICK_S = 0.2
 _PUSH_MARGIN_S = 15.0  # for the request that is on its way
+_PUSHER_AGAIN_S = 5.0
 _END_MARGIN_S = 90.0  # for a node program to stop, to tell the others, and to push
 _SHM_SIZE = "2g"  # NCCL and input pipelines share memory there; an engine's own 64 MB is too little for them
 _DOCKER_FAILED = 125  # docker's own exit code: the container never ran
@@ -65,8 +66,11 @@ def start(order: Order, *, foreground: bool = False) -> int:
     if order.mounts and order.image is None:
         raise NodeError("--mount needs --image: without a container every path is the machine's own")
     order = order._replace(files=order.files.absolute(), out=order.out.absolute())
-    order.out.mkdir(parents=True, exist_ok=True)
-    lock = _lock(order.out)
+    try:
+        order.out.mkdir(parents=True, exist_ok=True)
+        lock = _lock(order.out)
+    except OSError as error:
+        raise NodeError(f"{order.out} cannot be used: {error.strerror}") from error
     if lock is None:
         print(f"a node runs in {order.out} already", flush=True)
         return 0
@@ -130,14 +134,15 @@ def _stay(order: Order) -> int:
     try:
         job = read_job((order.files / "job.json").read_text(encoding="utf-8"))
         place = find_place({"CLOUDBENCH_SECRET_FILE": str(order.files / "secret"), **os.environ})
+        lifeline = Lifeline(place.lifeline) if place.lifeline else None
     except (OSError, NodeError) as error:
         with Outbox(order.out).open_log(_LOG) as log:
             log.write(f"{error}\n".encode())
         declare_ended(order.out, str(error))
         return 1
-    host = _Host(order, job)
+    host = _Host(order, job, place, lifeline)
     try:
-        return host.run(place)
+        return host.run()
     finally:
         host.close()
 
@@ -145,22 +150,23 @@ def _stay(order: Order) -> int:
 class _Host:
     """The process that stays beside the node program."""
 
-    def __init__(self, order: Order, job: Job) -> None:
-        self._order, self._job = order, job
+    def __init__(self, order: Order, job: Job, place: Place, lifeline: Lifeline | None) -> None:
+        self._order, self._job, self._place, self._lifeline = order, job, place, lifeline
         self._outbox = Outbox(order.out)
         self._selector = selectors.DefaultSelector()
         self._signals = Signals(self._selector)
         self._children = Children(job.grace_s + _END_MARGIN_S, Path(tempfile.mkdtemp(prefix="cloudbench-start-")))
+        self._pusher: Child | None = None
+        self._pusher_since = 0.0
         work = order.out / "work"
         work.mkdir(exist_ok=True)
         os.chdir(work)
 
-    def run(self, place: Place) -> int:
+    def run(self) -> int:
         """Run the node program and push what it writes; its exit code."""
         if (self._order.files / "push.json").exists():
-            self._start_pusher(place.node)
-            place = place._replace(pushed=self._order.out / PUSHED)
-        code = self._run_program(place)
+            self._start_pusher()
+        code = self._run_program()
         self._finish_pushing()
         return code
 
@@ -169,10 +175,9 @@ class _Host:
         self._children.close()
         self._selector.close()
 
-    def _run_program(self, place: Place) -> int:
+    def _run_program(self) -> int:
         order, out = self._order, self._order.out
-        lifeline = Lifeline(place.lifeline) if place.lifeline else None
-        place = place._replace(lifeline=out / LOCK)
+        place = self._place._replace(lifeline=out / LOCK, pushed=out / PUSHED if self._pusher else None)
         environment = node_environment(order, self._job, place, os.environ)
         command: tuple[str, ...] = (sys.executable, *program_arguments(order))
         if order.image is not None:
@@ -180,7 +185,7 @@ class _Host:
             command = container_command(order, order.image, name, environment, gpus=_has_gpus(order))
         said = (out / _LOG).stat().st_size if (out / _LOG).exists() else 0
         try:
-            end = self._run(command, {**os.environ, **environment}, lifeline)
+            end = self._run(command, {**os.environ, **environment})
         except OSError as error:
             declare_ended(out, f"{command[0]} cannot be started: {error.strerror}")
             return 1
@@ -191,15 +196,17 @@ class _Host:
             return end.shell_code or 1
         return end.shell_code
 
-    def _run(self, command: tuple[str, ...], environment: Mapping[str, str], lifeline: Lifeline | None) -> Exit:
+    def _run(self, command: tuple[str, ...], environment: Mapping[str, str]) -> Exit:
         with self._outbox.open_log(_LOG) as output:
             program = self._children.start("program", "node", command, environment, output.fileno())
         while program.exit is None:
             self._wait()
             now = time.monotonic()
-            if self._signals.ending is not None or (lifeline is not None and lifeline.is_lost(now)):
+            if self._signals.ending is not None or (self._lifeline is not None and self._lifeline.is_lost(now)):
                 self._children.stop(now, "program")
             self._children.tick(now)
+            if self._pusher and self._pusher.exit is not None and now - self._pusher_since >= _PUSHER_AGAIN_S:
+                self._start_pusher()  # the kernel may have killed it for lack of memory
         return program.exit
 
     def _explain(self, end: Exit, said: int) -> str:
@@ -215,23 +222,27 @@ class _Host:
         where = f" in the image {image}" if image is not None else ""
         return f"the node program{where} {end}, without having told how the run ended: {words}"
 
-    def _start_pusher(self, node: int) -> None:
+    def _start_pusher(self) -> None:
         files, out = self._order.files, self._order.out
         command = [sys.executable, str(files / BUNDLE), "push", "--folder", str(out)]
-        command += ["--push", str(files / "push.json"), "--node", str(node)]
+        command += ["--push", str(files / "push.json"), "--node", str(self._place.node)]
+        self._pusher_since = time.monotonic()
         # A signal that comes before the pusher listens must wait, and not kill it: a new process inherits this.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         try:
             with self._outbox.open_log("push.log") as output:
-                self._children.start("push", "push", tuple(command), os.environ, output.fileno())
+                self._pusher = self._children.start("push", "push", tuple(command), os.environ, output.fileno())
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
     def _finish_pushing(self) -> None:
-        for child in self._children.running("push"):
-            child.signal_group(signal.SIGTERM)
+        if self._pusher is None:
+            return
+        if self._pusher.exit is not None:
+            self._start_pusher()
+        self._pusher.signal_group(signal.SIGTERM)
         until = time.monotonic() + FINISH_TIMEOUT_S + _PUSH_MARGIN_S
-        while self._children.running("push") and time.monotonic() < until:
+        while self._pusher.exit is None and time.monotonic() < until:
             self._wait()
 
     def _wait(self) -> None:

@@ -20,6 +20,7 @@ from cloudbench.node.push import file_names
 from cloudbench.node.start import Order, container_command
 from tests.node.conftest import PATIENCE_S, wait_until
 from tests.node.share import SIGNATURE, Share, open_share
+from tests.node.test_bundle import old_python
 
 FOREVER = "echo at work; while :; do sleep 0.1; done"
 
@@ -34,6 +35,7 @@ class Task:
         self.folder, self.share, self.nodes = folder, share, nodes
         self.secret, self.run_id = secrets.token_hex(16), f"test-{secrets.token_hex(6)}"
         self.environment: dict[str, str] = {}
+        self.interpreter = sys.executable
         values = {
             "version": 1,
             "run": self.run_id,
@@ -76,7 +78,7 @@ class Task:
             CLOUDBENCH_NODE_ADDRESS=self.addresses[node],
             **self.environment,
         )
-        command = [sys.executable, self.files(node) / "cloudbench-node.pyz", *arguments]
+        command = [self.interpreter, self.files(node) / "cloudbench-node.pyz", *arguments]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
     def start(self, *options: str) -> Task:
@@ -242,7 +244,7 @@ def test_killed_host_process_takes_the_node_along_and_wait_says_so(task: Callabl
 def test_node_program_that_is_killed_is_told_on_the_share(task: Callable[..., Task], share: Share) -> None:
     one = task(1, FOREVER).start()
     one.wait_for_work()
-    program = wait_until(lambda: [pid for pid in one.processes() if is_node_program(pid)], "the node program")[0]
+    program = wait_until(lambda: [pid for pid in one.processes() if runs(pid, "run")], "the node program")[0]
     os.kill(program, signal.SIGKILL)
     assert one.wait()[0] == 1
     status = json.loads(share.text("node-0/status.json"))
@@ -250,11 +252,32 @@ def test_node_program_that_is_killed_is_told_on_the_share(task: Callable[..., Ta
     assert status["reason"].startswith("the node program was killed by signal 9 (SIGKILL), without having told")
 
 
-def is_node_program(pid: int) -> bool:
+def runs(pid: int, command: str) -> bool:
     try:
-        return b"\0run\0--job\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return f"cloudbench-node.pyz\0{command}\0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
+
+
+def test_killed_pusher_is_started_again(task: Callable[..., Task], share: Share, tmp_path: Path) -> None:
+    end = tmp_path / "end"
+    one = task(1, f"echo at work; while [ ! -e {end} ]; do sleep 0.1; done; echo trained").start()
+    wait_until(lambda: "at work" in share.text("node-0/rank-0.log"), "the log on the share")
+    first = wait_until(lambda: [pid for pid in one.processes() if runs(pid, "push")], "the pusher")[0]
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: [pid for pid in one.processes() if runs(pid, "push") and pid != first], "another pusher")
+    end.touch()
+    assert one.wait()[0] == 0
+    assert share.text("node-0/rank-0.log") == "at work\ntrained\n"
+    assert json.loads(share.text("node-0/status.json"))["outcome"] == "succeeded"
+
+
+@pytest.mark.skipif(old_python() is None, reason="no Python 3.8 is installed")
+def test_node_starts_and_pushes_on_python_3_8(task: Callable[..., Task], share: Share) -> None:
+    two = task(2, "echo trained")
+    two.interpreter = str(old_python())
+    assert two.start().wait() == (0, "succeeded: the run is complete\n")
+    assert [share.text(f"node-{node}/rank-{node}.log") for node in range(2)] == ["trained\n", "trained\n"]
 
 
 def test_what_keeps_a_node_from_starting_is_told(task: Callable[..., Task]) -> None:
@@ -270,6 +293,14 @@ def test_what_keeps_a_node_from_starting_is_told(task: Callable[..., Task]) -> N
 def test_waiting_for_nothing_is_told(task: Callable[..., Task]) -> None:
     one = task(1, "true")
     assert one.wait() == (1, f"no node was started in {one.out(0)}\n")
+
+
+def test_folder_that_cannot_be_made_is_told(task: Callable[..., Task]) -> None:
+    one = task(1, "true")
+    one.out(0).write_text("a file is in the way")
+    with one.call(0, "start", "--files", one.files(0), "--out", one.out(0)) as program:
+        printed = program.communicate(timeout=PATIENCE_S)[0]
+    assert (program.returncode, printed) == (2, f"cloudbench-node: {one.out(0)} cannot be used: File exists\n")
 
 
 def test_mount_without_a_container_is_refused(task: Callable[..., Task]) -> None:

@@ -150,6 +150,8 @@ def _parser() -> argparse.ArgumentParser:
     for option, short in (("--volume", "-v"), ("--env", "-e")):
         run.add_argument(option, short, action="append", default=[])
     run.add_argument("--env-file", action="append", default=[])
+    for option in ("--device", "--ulimit"):  # InfiniBand, which no stand-in node has
+        run.add_argument(option, action="append")
     run.add_argument("image")
     run.add_argument("command", nargs=argparse.REMAINDER)
     pull = action("pull")

@@ -41,6 +41,7 @@ _PUSH_MARGIN_S = 15.0  # for the request that is on its way
 _PUSHER_AGAIN_S = 5.0
 _END_MARGIN_S = 90.0  # for a node program to stop, to tell the others, and to push
 _SHM_SIZE = "2g"  # NCCL and input pipelines share memory there; an engine's own 64 MB is too little for them
+_INFINIBAND = "/dev/infiniband"
 _DOCKER_FAILED = 125  # docker's own exit code: the container never ran
 
 
@@ -182,7 +183,9 @@ class _Host:
         command: tuple[str, ...] = (sys.executable, *program_arguments(order))
         if order.image is not None:
             name = f"{self._job.run}-a{self._job.attempt}-node-{place.node}"
-            command = container_command(order, order.image, name, environment, gpus=_has_gpus(order))
+            gpus = order.gpus == "all" and shutil.which("nvidia-smi") is not None
+            infiniband = Path(_INFINIBAND).exists()
+            command = container_command(order, order.image, name, environment, gpus=gpus, infiniband=infiniband)
         said = (out / _LOG).stat().st_size if (out / _LOG).exists() else 0
         try:
             end = self._run(command, {**os.environ, **environment})
@@ -278,12 +281,14 @@ def node_environment(order: Order, job: Job, place: Place, inherited: Mapping[st
 
 
 def container_command(
-    order: Order, image: str, name: str, environment: Mapping[str, str], *, gpus: bool
+    order: Order, image: str, name: str, environment: Mapping[str, str], *, gpus: bool, infiniband: bool = False
 ) -> tuple[str, ...]:
     """The `docker run` of the node program. Folders have the paths of the host; variables go by their names alone."""
     files, out = order.files, order.out
     command = ["docker", "run", "--rm", "--init", "--name", name]
     command += ["--network", "host", "--shm-size", _SHM_SIZE, *(["--gpus", "all"] if gpus else [])]
+    if infiniband:  # it is given memory that the kernel must not move
+        command += ["--device", _INFINIBAND, "--ulimit", "memlock=-1"]
     command += ["--user", f"{os.getuid()}:{os.getgid()}", "--workdir", str(out / "work")]
     for mount in (f"{files}:{files}:ro", f"{out}:{out}", *order.mounts):
         command += ["-v", mount]
@@ -292,10 +297,6 @@ def container_command(
     # A user id without a name in the image: programs that ask for a home or a name find one.
     command += ["-e", "HOME=/tmp", "-e", "USER=cloudbench", "--entrypoint", "python3"]
     return (*command, image, *program_arguments(order))
-
-
-def _has_gpus(order: Order) -> bool:
-    return order.gpus == "all" and shutil.which("nvidia-smi") is not None
 
 
 def _lock(out: Path) -> int | None:

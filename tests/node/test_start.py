@@ -384,7 +384,10 @@ def test_container_is_given_variables_by_name_and_folders_by_their_own_paths(tmp
     assert "-v /d:/d:ro -v /d/out:/d/out -v /mnt/share:/data -e A -e B" in text
     program = "some/image /d/cloudbench-node.pyz run --job /d/job.json --out /d/out"
     assert text.endswith(f"--entrypoint python3 {program}")
-    assert "--gpus" not in container_command(order, "some/image", "name", {}, gpus=False)
+    bare = container_command(order, "some/image", "name", {}, gpus=False)
+    assert {"--gpus", "--device"} & set(bare) == set()
+    fast = " ".join(container_command(order, "some/image", "name", {}, gpus=False, infiniband=True))
+    assert "--device /dev/infiniband --ulimit memlock=-1" in fast
 
 
 @pytest.mark.docker

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import secrets
@@ -113,6 +114,7 @@ class Session:
         from cloudbench.cli.settings import azure_account
         from cloudbench.providers.azure import check_service
 
+        logging.getLogger("azure").addHandler(logging.NullHandler())  # what its SDKs warn of, our errors tell
         service = check_service(plan.setup.service)
         if plan.rehearsal:
             return azure_account(msgspec.structs.asdict(self._endpoints(plan.account)), service)
@@ -144,10 +146,12 @@ class Session:
         """The stand-ins of this command, begun when they are first needed; they end with the command."""
         if self._rehearsal is None:
             from cloudbench.rehearsal.azure import AzureRehearsal, remove_dead
+            from cloudbench.rehearsal.azure_batch.scenario import load_scenario
 
+            scenario = load_scenario(self._scenario) if self._scenario else None
             root, name = self.home / "rehearsals", secrets.token_hex(4)
             remove_dead(root)
-            rehearsal = AzureRehearsal(root / name, scenario=self._scenario)
+            rehearsal = AzureRehearsal(root / name, scenario=scenario)
             click.get_current_context().call_on_close(rehearsal.close)
             self._rehearsal = name, rehearsal.start()
         return self._rehearsal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -61,7 +62,7 @@ def judge(nodes: Sequence[Node], ending: Ending | None) -> Status:
     if any(node.alive for node in nodes):
         return Status(vendor_state=_describe(nodes))
     failures = sorted(
-        (node.status for node in nodes if node.status and node.status.failed),
+        (_named(node.index, node.status) for node in nodes if node.status and node.status.failed),
         key=lambda status: (status.outcome not in _ITS_OWN_DOING, status.stamps.get("end") or 0.0),
     )
     died = [node for node in nodes if node.died]
@@ -83,6 +84,13 @@ def describe_death(nodes: Sequence[Node]) -> str:
     """The reason that nodes which died without a word give to a job."""
     names = ", ".join(f"node {node.index}'s program" for node in nodes)
     return f"{names} died without a word: something outside the job killed it, or it never started"
+
+
+def _named(index: int, status: NodeStatus) -> NodeStatus:
+    """What the node said, with its number where a machine's own failure names no node."""
+    if status.outcome is not Outcome.INFRASTRUCTURE or re.search(r"\bnode \d", status.reason or ""):
+        return status
+    return msgspec.structs.replace(status, reason=f"node {index}: {status.reason}")
 
 
 def _describe(nodes: Sequence[Node]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from cloudbench.rehearsal.azure_batch import BatchStandIn
-from cloudbench.rehearsal.azure_batch.scenario import Scenario, load_scenario
+from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from cloudbench.rehearsal.azure_files import FilesStandIn
 from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
@@ -47,16 +47,16 @@ class AzureRehearsal:
 
     Args:
         folder: made for it, and removed by `close`.
-        scenario: a scenario's name or file; all goes well where it is None.
+        scenario: how the services behave; all goes well where it is None.
         containers: whether nodes may use the Docker engine.
     """
 
     def __init__(
-        self, folder: Path, *, scenario: str | None = None, containers: bool = True, clock: Clock | None = None
+        self, folder: Path, *, scenario: Scenario | None = None, containers: bool = True, clock: Clock | None = None
     ) -> None:
         self.folder = folder
         self.clock = clock or Clock()
-        self._scenario = load_scenario(scenario) if scenario else Scenario()
+        self._scenario = scenario or Scenario()
         self._closing = threading.Event()
         self._closed = False
         batch_key, storage_key = (base64.b64encode(secrets.token_bytes(64)).decode() for _ in range(2))

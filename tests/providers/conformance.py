@@ -232,23 +232,6 @@ class ProviderConformance:
         assert not provider.poll([theirs.job])[theirs.job].ended
         assert world.living(theirs.plan)
 
-    def test_a_client_that_was_killed_leaves_nothing_running(self, world: World, tmp_path: Path) -> None:
-        plan = world.plan(FOREVER)
-        client = world.start_client(plan, attached=True)
-        provider = world.connect()
-        request = provider.render(plan, 1)
-        until(lambda: read_log(provider, request, 0, "rank-0.log"))
-        client.send_signal(signal.SIGKILL)
-        client.wait()
-
-        until(lambda: not world.living(plan))
-
-        status = ended(world.connect(), request)
-        assert status.outcome is Outcome.CANCELLED
-        assert status.reason
-        provider.collect(request.job, tmp_path / "home")
-        assert (tmp_path / "home" / "node-0" / "rank-0.log").read_bytes().startswith(b"line\n")
-
     def test_a_client_that_takes_over_keeps_the_job_alive(self, world: World) -> None:
         plan = world.plan("sleep 8; echo done")
         client = world.start_client(plan, attached=True)
@@ -282,12 +265,12 @@ class ProviderConformance:
         assert status.reason
         assert f"node {node}" in status.reason
         assert read_log(provider, request, node, f"rank-{node}.log") == b"printed\n"
-        assert provider.release(request.job)
+        assert until(lambda: provider.release(request.job))
 
     def test_a_node_that_ignores_everything_is_killed(self, world: World) -> None:
         provider, request = started(world, "trap '' TERM INT; echo deaf; while :; do sleep 1; done", nodes=1)
         wait_for_line(provider, request, b"deaf")
-        assert provider.release(request.job)
+        assert until(lambda: provider.release(request.job))
         assert ended(provider, request).outcome is Outcome.INFRASTRUCTURE
 
     def test_the_secret_is_nowhere_to_be_seen(self, world: World, tmp_path: Path) -> None:
@@ -304,6 +287,27 @@ class ProviderConformance:
         files = [path for path in home.rglob("*") if path.is_file()]
         assert {"rank-0.log", "node.log", "status.json"} <= {path.name for path in files}
         assert not [path for path in files if secret.encode() in path.read_bytes()]
+
+
+class AttachedConformance:
+    """What holds besides for a provider whose jobs live with the client that submitted them."""
+
+    def test_a_client_that_was_killed_leaves_nothing_running(self, world: World, tmp_path: Path) -> None:
+        plan = world.plan(FOREVER)
+        client = world.start_client(plan, attached=True)
+        provider = world.connect()
+        request = provider.render(plan, 1)
+        until(lambda: read_log(provider, request, 0, "rank-0.log"))
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+
+        until(lambda: not world.living(plan))
+
+        status = ended(world.connect(), request)
+        assert status.outcome is Outcome.CANCELLED
+        assert status.reason
+        provider.collect(request.job, tmp_path / "home")
+        assert (tmp_path / "home" / "node-0" / "rank-0.log").read_bytes().startswith(b"line\n")
 
 
 def start(provider: Provider, plan: RunPlan) -> Request:

@@ -11,6 +11,7 @@ from types import ModuleType
 import cloudbench.providers
 import tests.providers
 from cloudbench.providers import base
+from cloudbench.providers.azure import SERVICES as AZURE_SERVICES
 from cloudbench.providers.local import SERVICES
 from tests.providers.conformance import ProviderConformance
 
@@ -38,6 +39,12 @@ def test_every_local_service_inherits_the_suite() -> None:
     modules_below(tests.providers)
     suites = [suite for suite in ProviderConformance.__subclasses__() if suite.provider.__name__ == "LocalProvider"]
     assert len(suites) == len(SERVICES)
+
+
+def test_every_azure_service_inherits_the_suite() -> None:
+    modules_below(tests.providers)
+    suites = [suite for suite in ProviderConformance.__subclasses__() if ".azure." in suite.provider.__module__]
+    assert len(suites) == len(AZURE_SERVICES)
 
 
 def test_every_suite_is_collected() -> None:

@@ -63,3 +63,9 @@ def test_a_node_that_died_without_a_word_is_the_infrastructures(last_word: NodeS
     assert status.reason
     assert "node 1" in status.reason
     assert status.last_lines == ("step 7",)
+
+
+def test_a_machines_own_failure_names_its_node() -> None:
+    broken = NodeStatus(state="ended", outcome=Outcome.INFRASTRUCTURE, reason="no image", stamps={"end": 6.0})
+    assert judge(nodes(SUCCEEDED, broken), None).reason == "node 1: no image"
+    assert judge(nodes(LOST, SUCCEEDED), None).reason == "node 1 was lost"

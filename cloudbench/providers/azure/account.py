@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from azure.core.exceptions import HttpResponseError
     from azure.storage.fileshare import ShareClient
 
+API_VERSION = "2025-06-01"
+"""Of Batch, for the requests that the SDK has no method for that does just that."""
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -230,10 +232,7 @@ _NOT_TOLD = ("propertyvalue", "authenticationerrordetail")
 def service_words(error: HttpResponseError) -> str:
     """The service's own words, as `Code: message`, without anything that was sent to it."""
     code = getattr(error, "error_code", None)
-    try:
-        body = msgspec.json.decode(error.response.text()) if error.response else {}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        body = {}
+    body = _body(error)
     body = body.get("error", body) if isinstance(body, dict) else {}
     message = body.get("message")
     message = message.get("value") if isinstance(message, dict) else message
@@ -245,6 +244,19 @@ def service_words(error: HttpResponseError) -> str:
     code = body.get("code") or (getattr(code, "value", code))
     first = str(message or "").strip().partition("\n")[0] or (error.reason or "")
     return "; ".join([": ".join(filter(None, [code and str(code), first])), *details])
+
+
+def _body(error: HttpResponseError) -> Any:
+    """The answer as it was sent; nothing where it is no JSON, or cannot be read any more."""
+    from azure.core.exceptions import AzureError
+
+    response: Any = error.response
+    try:
+        if hasattr(response, "read"):
+            response.read()
+        return msgspec.json.decode(response.text()) if response else {}
+    except (msgspec.DecodeError, UnicodeDecodeError, AzureError):
+        return {}
 
 
 def _first_line(error: Exception) -> str:

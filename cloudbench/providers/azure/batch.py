@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure import batch_diagnostics, batch_requests
-from cloudbench.providers.azure.account import AzureAccount, batch_client, translated
+from cloudbench.providers.azure.account import API_VERSION, AzureAccount, batch_client, translated
 from cloudbench.providers.azure.batch_images import MachineImage, choose_image
 from cloudbench.providers.azure.batch_requests import TASK, attempt_handle, pool_prefix
 from cloudbench.providers.azure.batch_status import (
@@ -35,7 +35,6 @@ from cloudbench.run import Handle, Outcome, Status
 if TYPE_CHECKING:
     from azure.batch import BatchClient
 
-API_VERSION = "2025-06-01"
 _JOB_FIELDS = ["id", "state", "executionInfo", "poolInfo", "metadata"]
 _POOL_FIELDS = [
     "id",

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cloudbench.providers.azure.account import service_words, translated
+from cloudbench.providers.azure.account import API_VERSION, service_words, translated
 from cloudbench.providers.azure.batch_requests import TASK
 from cloudbench.providers.azure.batch_status import Seen
+from cloudbench.providers.azure.share import write_changed
 
 if TYPE_CHECKING:
     from azure.batch import BatchClient
@@ -33,7 +34,6 @@ def collect(client: BatchClient, name: str, seen: Seen, into: Path) -> None:
         )
         if info.get("result") == "success" or not ((seen.job or {}).get("state") == "completed" or refused):
             return
-        into.mkdir(parents=True, exist_ok=True)
         _write(into / "job.json", _without_requests(seen.job))
         _write(into / "task.json", task)
         if seen.pool:
@@ -41,7 +41,7 @@ def collect(client: BatchClient, name: str, seen: Seen, into: Path) -> None:
             _collect_nodes(client, str(seen.pool["id"]), into)
         if task:
             for file in ("stdout.txt", "stderr.txt"):
-                _download(lambda file=file: client.download_task_file(name, TASK, file), into / file)
+                _download(client, f"/jobs/{name}/tasks/{TASK}/files/{file}", into / file)
 
 
 def _collect_nodes(client: BatchClient, pool: str, into: Path) -> None:
@@ -50,11 +50,8 @@ def _collect_nodes(client: BatchClient, pool: str, into: Path) -> None:
     for node in nodes:
         if (node.get("startTaskInfo") or {}).get("result") == "failure":
             for file in ("stdout.txt", "stderr.txt"):
-                path = f"startup/{file}"
-                _download(
-                    lambda node=node, path=path: client.download_node_file(pool, node["id"], path),
-                    into / f"{node['id']}-startup-{file}",
-                )
+                path = f"/pools/{pool}/nodes/{node['id']}/files/startup/{file}"
+                _download(client, path, into / f"{node['id']}-startup-{file}")
 
 
 def _without_requests(job: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -70,24 +67,23 @@ def _found(ask: Any) -> dict[str, Any] | None:
     return None
 
 
-def _download(ask: Any, target: Path) -> None:
-    """A file of a node; where the node is gone already, why it is not there."""
+def _download(client: BatchClient, path: str, target: Path) -> None:
+    """The beginning of a file of a node; where the node is gone already, why it is not there.
+
+    The SDK's own method reads a refusal before it is there, and warns of that.
+    """
     from azure.core.exceptions import HttpResponseError
+    from azure.core.rest import HttpRequest
 
+    request = HttpRequest(
+        "GET", path, params={"api-version": API_VERSION}, headers={"ocp-range": f"bytes=0-{_LONGEST_FILE - 1}"}
+    )
     try:
-        target.write_bytes(_first(ask(), _LONGEST_FILE))
+        write_changed(target, client.send_request(request).content)
     except HttpResponseError as error:
-        target.with_suffix(".missing").write_text(f"Azure says: {service_words(error)}\n", encoding="utf-8")
-
-
-def _first(chunks: Iterable[bytes], longest: int) -> bytes:
-    data = bytearray()
-    for chunk in chunks:
-        data += chunk
-        if len(data) >= longest:
-            break
-    return bytes(data[:longest])
+        if error.status_code != 416 and not target.exists():  # not an empty file, nor one that came home before
+            write_changed(target.with_suffix(".missing"), f"Azure says: {service_words(error)}\n".encode())
 
 
 def _write(path: Path, value: Any) -> None:
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    write_changed(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")

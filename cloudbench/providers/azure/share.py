@@ -167,13 +167,7 @@ class Share:
             target = into / folder / file
             if file.endswith(".log") and target.exists() and target.stat().st_size == size:
                 continue
-            data = b"".join(self._whole(name, f"{folder}/{file}"))
-            if target.exists() and target.read_bytes() == data:
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            beside = target.with_name(f".{file}.{os.getpid()}")
-            beside.write_bytes(data)
-            beside.replace(target)
+            write_changed(target, b"".join(self._whole(name, f"{folder}/{file}")))
 
     def remove(self, name: str) -> bool:
         """Remove an attempt's folder; True where nothing of it is left."""
@@ -275,6 +269,16 @@ class Share:
             with service:
                 expiry = now + datetime.timedelta(seconds=lifetime_s)
                 return {"user_delegation_key": service.get_user_delegation_key(start=now, expiry=expiry)}
+
+
+def write_changed(path: Path, data: bytes) -> None:
+    """Write a file whole, unless it is as it should be already."""
+    if path.exists() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside.write_bytes(data)
+    beside.replace(path)
 
 
 def _create(folder: ShareDirectoryClient, metadata: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from cloudbench.run import Outcome
 from tests.docker_engine import ENGINE_SCRIPT, OwnEngine
 from tests.providers.conformance import (
     FOREVER,
+    AttachedConformance,
     ProviderConformance,
     ended,
     read_log,
@@ -38,7 +39,7 @@ def world(tmp_path: Path, docker_client: DockerClient, docker_engine: str, pytho
     world.clean_up()
 
 
-class TestDockerConformance(ProviderConformance):
+class TestDockerConformance(AttachedConformance, ProviderConformance):
     provider = LocalProvider
 
 

@@ -11,7 +11,15 @@ import pytest
 
 from cloudbench.providers.local import LocalProvider
 from cloudbench.run import Outcome
-from tests.providers.conformance import ProviderConformance, ended, read_log, started, until, wait_for_line
+from tests.providers.conformance import (
+    AttachedConformance,
+    ProviderConformance,
+    ended,
+    read_log,
+    started,
+    until,
+    wait_for_line,
+)
 from tests.providers.local.world import LocalWorld
 
 
@@ -22,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[LocalWorld]:
     world.clean_up()
 
 
-class TestProcessConformance(ProviderConformance):
+class TestProcessConformance(AttachedConformance, ProviderConformance):
     provider = LocalProvider
 
 

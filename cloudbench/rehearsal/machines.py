@@ -51,15 +51,19 @@ class Execution:
             self._popen.wait(timeout_s)
         return self.poll()
 
+    def terminate(self) -> None:
+        """SIGTERM to its session; what becomes of it is for the caller to wait for."""
+        for process in self._in_session():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM)
+
     def end(self, grace_s: float) -> None:
         """SIGTERM to its session; SIGKILL to everything it started once the session is empty or `grace_s` is over.
 
         Raises:
             InfrastructureError: something does not die.
         """
-        for process in self._in_session():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGTERM)
+        self.terminate()
         deadline = time.monotonic() + grace_s
         while time.monotonic() < deadline and self._in_session():
             time.sleep(_PAUSE_S)

@@ -25,6 +25,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         path: as it was sent, still percent-encoded (signatures are made over it); begins with a slash.
         query: decoded, in the order sent; of a name that comes twice, the first value.
         headers: names in lower case.
+        query_string: the query as it was sent, for services where a name may come twice.
     """
 
     method: str
@@ -32,6 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
+    query_string: str = ""
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,7 +151,14 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             query.setdefault(name, value)
         headers = {name.lower(): value for name, value in self.headers.items()}
-        request = Request(method=self.command, path=parts.path, query=query, headers=headers, body=body)
+        request = Request(
+            method=self.command,
+            path=parts.path,
+            query=query,
+            headers=headers,
+            body=body,
+            query_string=parts.query,
+        )
         response = self.server_of.answer(request)
         if response is None:
             self.close_connection = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
-from cloudbench.rehearsal.azure_batch.timers import Timers
+from cloudbench.rehearsal.timers import Timers
 from cloudbench.rehearsal.azure_batch.wire import Body, stamp
 
 if TYPE_CHECKING:

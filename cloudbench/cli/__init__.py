@@ -27,6 +27,8 @@ _COMMANDS = {
     "summary": "summary",
     "parse": "parse",
     "templates": "templates",
+    "doctor": "doctor",
+    "rehearse": "rehearse",
     "completion": "completion",
 }
 """Module of each command, in the order of the help."""

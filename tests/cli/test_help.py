@@ -9,7 +9,8 @@ import pytest
 from tests.cli.conftest import Cloudbench
 
 COMMANDS = [
-    "submit", "run", "status", "logs", "collect", "cancel", "resume", "summary", "parse", "templates", "completion"
+    "submit", "run", "status", "logs", "collect", "cancel", "resume", "summary", "parse", "templates", "doctor",
+    "rehearse", "completion",
 ]  # fmt: skip
 HEAVY = {
     "tensorflow", "horovod", "docker", "rich", "scipy", "matplotlib", "numpy", "azure", "boto3", "jinja2", "msgspec",

@@ -90,7 +90,7 @@ class AzureBatchProvider:
                     todo=f"az storage share-rm create --storage-account {self._account.storage_account} "
                     f"--name {self._account.share}",
                 )
-            self._image()
+            self.machine_image()
         return problems
 
     def provision(self, request: Request) -> Iterator[Handle]:
@@ -181,6 +181,12 @@ class AzureBatchProvider:
                 found.append(attempt_handle("job", marks[RUN], int(marks[ATTEMPT])))
         return list(dict.fromkeys(found))
 
+    def machine_image(self) -> MachineImage:
+        """The machine image, from what the service lists now."""
+        with translated("asking which images the service supports"):
+            listed = _listed(self._client.list_supported_images())
+        return choose_image(listed, today=datetime.datetime.now(datetime.timezone.utc).isoformat())
+
     def _see(self, jobs: Collection[Handle]) -> dict[Handle, Seen]:
         """What the listings show of the jobs; pools are listed only while a job may have one that says something."""
         with translated("listing jobs and their machines"):
@@ -248,7 +254,7 @@ class AzureBatchProvider:
     def _values(self, request: Request) -> dict[str, Any]:
         """What the placeholders of the bodies stand for; secrets leave their wrapping here and nowhere else."""
         name, lifetime_s = request.job.id, batch_requests.lifetime_s(request.plan)
-        image = self._image()
+        image = self.machine_image()
         values: dict[str, Any] = {
             batch_requests.IMAGE: image.reference,
             batch_requests.NODE_AGENT: image.node_agent,
@@ -261,12 +267,6 @@ class AzureBatchProvider:
         if self._account.registry and self._account.registry.password:
             values[batch_requests.REGISTRY_PASSWORD] = self._account.registry.password.reveal()
         return values
-
-    def _image(self) -> MachineImage:
-        """The machine image, from what the service lists now."""
-        with translated("asking which images the service supports"):
-            listed = _listed(self._client.list_supported_images())
-        return choose_image(listed, today=datetime.datetime.now(datetime.timezone.utc).isoformat())
 
     def _request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
         """A request that is answered before it is done; what is gone or has ended already is no error.

@@ -1,0 +1,107 @@
+"""Whether an Azure account is ready for runs: a list of findings, from reading alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from cloudbench.errors import CloudbenchError, CredentialsError
+from cloudbench.providers.azure.account import AzureAccount
+from cloudbench.providers.azure.batch import AzureBatchProvider
+from cloudbench.providers.azure.share import Share
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that was looked at. `exit_code` is 3 where credentials are the reason of a failure, else 4."""
+
+    state: Literal["ok", "note", "failed"]
+    what: str
+    why: str | None = None
+    todo: str | None = None
+    exit_code: int = 4
+
+
+def find_out(account: AzureAccount, *, owner: str) -> list[Finding]:
+    """Look at the settings, the Batch account, its images, the share, and at what is left of that owner's runs."""
+    if account.missing:
+        missing = account.missing
+        return [_failed(CredentialsError(missing.what, why=missing.why, todo=missing.todo))]
+    batch, share = AzureBatchProvider(account), Share(account)
+    try:
+        return [
+            _settings(account),
+            _asked(lambda: _image(batch)),
+            _asked(lambda: _share(share, account)),
+            _keys(account),
+            _asked(lambda: _left(batch, owner)),
+            Finding(
+                state="note",
+                what="quotas are not looked at: Batch tells them only to who manages the account",
+                todo=f"az batch account show --name {account.batch_account} --resource-group GROUP",
+            ),
+        ]
+    finally:
+        batch.close()
+        share.close()
+
+
+def _settings(account: AzureAccount) -> Finding:
+    speaks = "a shared key" if account.batch_key else "the sign-in of this machine"
+    where = " (a stand-in on this machine)" if account.is_stand_in else ""
+    return Finding(
+        state="ok",
+        what=f"Batch account {account.batch_account} at {account.batch_endpoint}{where}, with {speaks}; "
+        f"share {account.share} of storage account {account.storage_account}",
+    )
+
+
+def _image(batch: AzureBatchProvider) -> Finding:
+    image = batch.machine_image()
+    name = " ".join(image.reference[key] for key in ("publisher", "offer", "sku"))
+    return Finding(state="ok", what=f"the Batch account answers; nodes start from {name} ({image.node_agent})")
+
+
+def _share(share: Share, account: AzureAccount) -> Finding:
+    if share.exists():
+        return Finding(state="ok", what=f"share {account.share} is there")
+    return Finding(
+        state="failed",
+        what=f"storage account {account.storage_account} has no share {account.share}",
+        todo=f"az storage share-rm create --storage-account {account.storage_account} --name {account.share}",
+    )
+
+
+def _keys(account: AzureAccount) -> Finding:
+    if account.storage_key:
+        return Finding(state="ok", what="a key of the storage account is set: nodes can mount the share")
+    return Finding(
+        state="note",
+        what="no key of the storage account is set: nodes can push their logs, and mount nothing",
+        todo="set $CLOUDBENCH_AZURE_STORAGE_KEY, or use --storage local",
+    )
+
+
+def _left(batch: AzureBatchProvider, owner: str) -> Finding:
+    left = [f"{handle.kind} {handle.id}" for handle in batch.find(owner)]
+    if not left:
+        return Finding(state="ok", what=f"nothing of {owner} is left there")
+    return Finding(
+        state="note",
+        what=f"{len(left)} things of {owner} are there: {', '.join(left)}",
+        todo="cloudbench status tells which runs they belong to; cloudbench cancel RUN takes them away",
+    )
+
+
+def _asked(ask: Callable[[], Finding]) -> Finding:
+    try:
+        return ask()
+    except CloudbenchError as error:
+        return _failed(error)
+
+
+def _failed(error: CloudbenchError) -> Finding:
+    code = 3 if isinstance(error, CredentialsError) else 4
+    todo = None if error.todo == "cloudbench doctor --provider azure" else error.todo
+    return Finding(state="failed", what=error.what, why=error.why, todo=todo, exit_code=code)

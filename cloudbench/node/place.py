@@ -56,7 +56,7 @@ def find_place(environment: Mapping[str, str]) -> Place:
     Raises:
         NodeError: nothing tells, or what tells is incomplete.
     """
-    for detect in (place_from_variables, place_from_azure_batch):
+    for detect in (place_from_variables, place_from_azure_batch, place_from_aws_batch):
         place = detect(environment)
         if place is not None:
             return place
@@ -113,6 +113,39 @@ def place_from_azure_batch(environment: Mapping[str, str]) -> Place | None:
     return _place(environment, hosts.index(own), len(hosts), own, main, MAIN_PORT)
 
 
+def place_from_aws_batch(environment: Mapping[str, str]) -> Place | None:
+    """The place of a container that AWS Batch runs; None where this is none.
+
+    Node 0 is the main node of a multi-node job; the others follow in their order. Only they are told its address.
+
+    Raises:
+        NodeError: a variable is missing or has no usable value.
+    """
+    if "AWS_BATCH_JOB_ID" not in environment:
+        return None
+    given = environment.get("CLOUDBENCH_NODE_ADDRESS")
+    try:
+        nodes = int(environment.get("AWS_BATCH_JOB_NUM_NODES", "1"))
+        if nodes < 2:
+            address = given or "127.0.0.1"
+            return _place(environment, 0, 1, address, address, MAIN_PORT)
+        index = int(environment["AWS_BATCH_JOB_NODE_INDEX"])
+        main_index = int(environment["AWS_BATCH_JOB_MAIN_NODE_INDEX"])
+        if index == main_index:
+            address = main = given or _own_address()
+        else:
+            main = environment["AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"]
+            address = given or _own_address(main)
+    except KeyError as error:
+        raise NodeError(f"the variable {error.args[0]} is not set") from error
+    except ValueError as error:
+        raise NodeError(f"an AWS_BATCH_ variable is not usable: {error}") from error
+    if not (0 <= index < nodes and 0 <= main_index < nodes):
+        raise NodeError(f"AWS_BATCH_JOB_NODE_INDEX is {index} and the main node {main_index}, with {nodes} nodes")
+    node = 0 if index == main_index else index + (index < main_index)
+    return _place(environment, node, nodes, address, main, MAIN_PORT)
+
+
 def _place(
     environment: Mapping[str, str], node: int, nodes: int, address: str, main_address: str, main_port: int
 ) -> Place:
@@ -138,6 +171,16 @@ def _place(
         lifeline=Path(lifeline) if lifeline else None,
         pushed=Path(pushed) if pushed else None,
     )
+
+
+def _own_address(peer: str = "192.0.2.1") -> str:
+    """This machine's address on the way to a peer, by default to anywhere outside. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.connect((peer, MAIN_PORT))
+        except OSError as error:
+            raise NodeError(f"this machine has no address on the way to {peer}: {error.strerror}") from error
+        return str(sock.getsockname()[0])
 
 
 def _is_here(address: str) -> bool:

@@ -126,3 +126,65 @@ def test_task_of_one_node_is_alone(variables: dict[str, str], hosts: str | None)
 def test_hosts_that_do_not_fit_are_named(variables: dict[str, str], variable: str, value: str, message: str) -> None:
     with pytest.raises(NodeError, match=message):
         azure(variables["CLOUDBENCH_SECRET_FILE"], main=False, **{variable: value})
+
+
+def aws(secret: str, index: int, **more: str) -> Place:
+    """The place under the variables of a multi-node job of three nodes whose main node has index 1."""
+    main = {} if index == 1 else {"AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": "127.0.0.4"}
+    return find_place(
+        {
+            "AWS_BATCH_JOB_ID": "a1b2#0",
+            "AWS_BATCH_JOB_NODE_INDEX": str(index),
+            "AWS_BATCH_JOB_MAIN_NODE_INDEX": "1",
+            "AWS_BATCH_JOB_NUM_NODES": "3",
+            "CLOUDBENCH_SECRET_FILE": secret,
+            **main,
+            **more,
+        }
+    )
+
+
+def test_main_node_of_aws_batch_is_node_0_and_the_others_follow_in_their_order(variables: dict[str, str]) -> None:
+    secret = variables["CLOUDBENCH_SECRET_FILE"]
+    places = [aws(secret, index, CLOUDBENCH_NODE_ADDRESS=f"127.0.0.{index + 3}") for index in (1, 0, 2)]
+    assert [(place.node, place.nodes, place.address) for place in places] == [
+        (0, 3, "127.0.0.4"),
+        (1, 3, "127.0.0.3"),
+        (2, 3, "127.0.0.5"),
+    ]
+    assert {(place.main_address, place.main_port) for place in places} == {("127.0.0.4", 29400)}
+
+
+def test_node_of_aws_batch_has_the_address_from_which_it_reaches_the_main_node(variables: dict[str, str]) -> None:
+    assert aws(variables["CLOUDBENCH_SECRET_FILE"], 2).address == "127.0.0.1"
+
+
+def test_job_of_aws_batch_with_one_node_is_alone(variables: dict[str, str]) -> None:
+    place = find_place({"AWS_BATCH_JOB_ID": "a1b2", "CLOUDBENCH_SECRET_FILE": variables["CLOUDBENCH_SECRET_FILE"]})
+    assert (place.node, place.nodes, place.address, place.main_address) == (0, 1, "127.0.0.1", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("AWS_BATCH_JOB_NODE_INDEX", "7", "is 7 and the main node 1, with 3 nodes"),
+        ("AWS_BATCH_JOB_NUM_NODES", "many", "AWS_BATCH_ variable is not usable"),
+    ],
+)
+def test_aws_variables_that_do_not_fit_are_named(
+    variables: dict[str, str], variable: str, value: str, message: str
+) -> None:
+    with pytest.raises(NodeError, match=message):
+        aws(variables["CLOUDBENCH_SECRET_FILE"], 2, **{variable: value})
+
+
+def test_aws_batch_without_a_main_address_is_named(variables: dict[str, str]) -> None:
+    environment = {
+        "AWS_BATCH_JOB_ID": "a1b2#0",
+        "AWS_BATCH_JOB_NODE_INDEX": "0",
+        "AWS_BATCH_JOB_MAIN_NODE_INDEX": "1",
+        "AWS_BATCH_JOB_NUM_NODES": "2",
+        "CLOUDBENCH_SECRET_FILE": variables["CLOUDBENCH_SECRET_FILE"],
+    }
+    with pytest.raises(NodeError, match="AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS is not set"):
+        find_place(environment)

@@ -18,6 +18,7 @@ from cloudbench.errors import (
     UsageError,
 )
 from cloudbench.providers.base import Problem
+from cloudbench.providers.secret import Secret as Secret
 
 if TYPE_CHECKING:
     from azure.batch import BatchClient
@@ -30,31 +31,6 @@ API_VERSION = "2025-06-01"
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-
-
-class Secret(str):
-    """A text that is `(redacted)` to everyone who prints or joins it; only `reveal` gives what it holds."""
-
-    _held: str
-
-    def __new__(cls, held: str) -> Secret:
-        """Hide the text."""
-        made = super().__new__(cls, "(redacted)")
-        made._held = held
-        return made
-
-    def reveal(self) -> str:
-        """What it holds, for the moment in which it is sent."""
-        return self._held
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._held == self._held
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def __hash__(self) -> int:
-        return hash(self._held)
 
 
 class Registry(msgspec.Struct, frozen=True, kw_only=True):

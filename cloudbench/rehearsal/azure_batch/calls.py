@@ -47,6 +47,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         except ValueError as error:
             message = "The specified Request Body is not syntactically valid."
             raise ServiceError(400, "InvalidRequestBody", message, values={"Reason": str(error)}) from error
+        if isinstance(body, dict):
+            body.pop("odata.metadata", None)  # the SDK sends it back with what it has read
         models.check(model, body, former=self.request.query.get("api-version") == FORMER_VERSION)
         return dict(body)
 

@@ -187,7 +187,7 @@ class Node:
             at = configuration.get("relativeMountPath", "")
             try:
                 machine.mount(self.world.shares(mount), self.root / folders.MOUNTS / at)
-            except (OSError, ValueError) as error:
+            except (OSError, LookupError, ValueError) as error:
                 what = "An exception was encountered while configuring the specified mounts on the node"
                 self.fail("MountConfigurationException", what, Path=at, Message=str(error))
                 return False

@@ -57,6 +57,7 @@ class ServiceError(Exception):
         metadata = f"{url}/$metadata#Microsoft.Azure.Batch.Protocol.Entities.Container.errors/@Element"
         headers = {"Content-Type": MEDIA_TYPE, "request-id": request_id, "DataServiceVersion": "3.0", **self.headers}
         if self.status == 304:
+            del headers["Content-Type"]
             return Response(status=304, headers=headers)
         return Response(status=self.status, headers=headers, body=encode({"odata.metadata": metadata, **body}))
 

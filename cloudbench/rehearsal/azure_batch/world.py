@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
-from cloudbench.rehearsal.timers import Timers
 from cloudbench.rehearsal.azure_batch.wire import Body, stamp
+from cloudbench.rehearsal.timers import Timers
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.clock import Clock

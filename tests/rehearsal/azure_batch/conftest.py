@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from azure.batch import BatchClient
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.core.exceptions import HttpResponseError
 
 from cloudbench.rehearsal.azure_batch import BatchStandIn, Scenario
 from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
+
+from .contract import Contract, contract
 
 ACCOUNT = "rehearsal"
 KEY = base64.b64encode(b"a key that signs, and nothing else").decode()
@@ -26,10 +31,7 @@ MACHINE = {"imageReference": IMAGE, "nodeAgentSKUId": "batch.node.ubuntu 22.04"}
 class Account:
     """A stand-in with its clock, its machines and a client that is the real SDK."""
 
-    def __init__(self, root: Path, scenario: Scenario | None = None, shares: Any = None) -> None:
-        from azure.batch import BatchClient
-        from azure.core.credentials import AzureNamedKeyCredential
-
+    def __init__(self, root: Path, seen: Contract | None, scenario: Scenario | None = None, shares: Any = None) -> None:
         self._ends = ExitStack()
         self.clock = Clock()
         self.machines = Machines(root)
@@ -38,13 +40,19 @@ class Account:
         self.stand_in = BatchStandIn(self.machines, self.clock, account=ACCOUNT, key=KEY, scenario=scenario, **more)
         self._ends.callback(self.stand_in.close)
         self.url = self.stand_in.start()
-        self.client = BatchClient(endpoint=self.url, credential=AzureNamedKeyCredential(ACCOUNT, KEY))
+        hook = {"raw_response_hook": seen.check} if seen else {}
+        credential = AzureNamedKeyCredential(ACCOUNT, KEY)
+        self.client = BatchClient(endpoint=self.url, credential=credential, retry_backoff_factor=0.01, **hook)
         self._ends.callback(self.client.close)
 
     def close(self) -> None:
         """End it all; a fault of the stand-in fails the test."""
         self._ends.close()
         assert self.stand_in.faults == []
+
+    def begin(self, operation: str, *arguments: Any, **more: Any) -> None:
+        """What the SDK calls `begin_…`, without the thread in which it would wait for the end."""
+        getattr(self.client, f"_{operation}_internal")(*arguments, **more)
 
     def pool(self, pool_id: str = "pool", nodes: int = 1, **more: Any) -> None:
         """Make a pool of dedicated nodes, and let its nodes come."""
@@ -103,6 +111,13 @@ def shell(command: str) -> str:
     return f"/bin/sh -c '{quoted}'"
 
 
+def refusal(call: Callable[[], Any]) -> tuple[int, str]:
+    """The status and the error code with which a call is refused."""
+    with pytest.raises(HttpResponseError) as refused:
+        call()
+    return refused.value.status_code, refused.value.model.code
+
+
 def until(holds: Callable[[], bool]) -> None:
     """Wait for what other threads and processes bring about."""
     deadline = time.monotonic() + PATIENCE_S
@@ -111,13 +126,18 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.fixture(scope="session")
+def seen() -> Contract | None:
+    return contract()
+
+
 @pytest.fixture
-def make_account(tmp_path: Path) -> Iterator[Callable[..., Account]]:
+def make_account(tmp_path: Path, seen: Contract | None) -> Iterator[Callable[..., Account]]:
     with ExitStack() as ends:
         made: list[Account] = []
 
-        def make(scenario: Scenario | None = None, shares: Any = None) -> Account:
-            made.append(Account(tmp_path / f"account-{len(made)}", scenario, shares))
+        def make(scenario: Scenario | None = None, shares: Any = None, *, check: bool = True) -> Account:
+            made.append(Account(tmp_path / f"account-{len(made)}", seen if check else None, scenario, shares))
             ends.callback(made[-1].close)
             return made[-1]
 

@@ -169,7 +169,7 @@ class Node:
         if self.state != "starting":
             return
         if self._unusable:
-            self.fail(self.world.scenario.unusable_code, "The node cannot be used, as this rehearsal's scenario says.")
+            self.fail(self.world.scenario.unusable_code, self.world.scenario.unusable_message)
             return
         # A machine's name is not used again: a reboot ends the one before in its own time.
         self.machine = machine = self.world.machines.start(f"{self.id[:20]}-{uuid4().hex[:6]}")
@@ -188,8 +188,8 @@ class Node:
             try:
                 machine.mount(self.world.shares(mount), self.root / folders.MOUNTS / at)
             except (OSError, LookupError, ValueError) as error:
-                what = "An exception was encountered while configuring the specified mounts on the node"
-                self.fail("MountConfigurationException", what, Path=at, Message=str(error))
+                what = "An error was encountered while configuring specified mount(s)"
+                self.fail("MountConfigurationError", what, Message=str(error), MountConfigurationPath=at)
                 return False
         return True
 

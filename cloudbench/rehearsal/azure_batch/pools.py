@@ -29,6 +29,7 @@ _MESSAGES = {
     "ResizeStopped": "Desired number of nodes could not be allocated as the resize was stopped",
     "UnsupportedVMSize": "The specified VM size is not supported",
 }
+_SHORTEST_RESIZE_S = 300.0
 
 
 class Pool:
@@ -110,6 +111,7 @@ class Pool:
         self._dedicated = self._dedicated if dedicated is None else dedicated
         self._low_priority = self._low_priority if low_priority is None else low_priority
         if timeout:
+            check_resize_timeout(timeout)
             self.body["resizeTimeout"] = timeout
         self._begin_resize()
 
@@ -259,3 +261,11 @@ class Pool:
     def _vanish(self) -> None:
         if self._gone is not None and self._delay_is_over and not self.nodes:
             self._gone(self)
+
+
+def check_resize_timeout(text: str) -> None:
+    """Refuse a resize timeout of less than five minutes."""
+    if duration_s(text) < _SHORTEST_RESIZE_S:
+        message = "The value provided for one of the properties in the request body is invalid."
+        values = {"PropertyName": "resizeTimeout", "Reason": "the shortest resize timeout is five minutes"}
+        raise ServiceError(400, "InvalidPropertyValue", message, values=values)

@@ -33,7 +33,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         capacity_returns_s: when a preempted node is replaced; None: never.
         start_task_exit_code: what every start task ends with, instead of running.
         unusable_nodes: how many nodes of every pool become unusable instead of idle.
-        unusable_code: the error that such a node carries.
+        unusable_code: the error that such a node carries, with its `unusable_message`.
         throttle_every: every so-manieth request is answered by 429.
         retry_after_s: what such an answer asks for.
         fail_after_success: this many requests that make something are carried out, and answered by 503.
@@ -58,6 +58,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     start_task_exit_code: int | None = None
     unusable_nodes: int = 0
     unusable_code: str = "NodeUnusable"
+    unusable_message: str = "The node cannot be used, as this rehearsal's scenario says"
     throttle_every: int | None = None
     retry_after_s: int = 1
     fail_after_success: int = 0
@@ -77,6 +78,11 @@ SCENARIOS = {
     "preemption": Scenario(preempt_after_s=5.0),
     "start-task-failure": Scenario(start_task_exit_code=1),
     "unusable-node": Scenario(unusable_nodes=1),
+    "image-pull-failure": Scenario(
+        unusable_nodes=1,
+        unusable_code="ContainerInvalidImage",
+        unusable_message="One of the container images cannot be pulled: there is no matching manifest in the registry",
+    ),
     "throttling": Scenario(throttle_every=3),
     "503-after-success": Scenario(fail_after_success=1),
     "slow-deletes": Scenario(delete_s=120.0),

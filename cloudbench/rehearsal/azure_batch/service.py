@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from cloudbench.rehearsal.azure_batch.jobs import Job
-from cloudbench.rehearsal.azure_batch.pools import Pool
+from cloudbench.rehearsal.azure_batch.pools import Pool, check_resize_timeout
 from cloudbench.rehearsal.azure_batch.wire import Body, ServiceError
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ def _check_pool(body: Body) -> None:
             "A required property was not specified in the request body.",
             values={"PropertyName": "virtualMachineConfiguration"},
         )
+    if body.get("resizeTimeout"):
+        check_resize_timeout(body["resizeTimeout"])
     if len(body.get("mountConfiguration") or []) > 10:
         raise _mistake("mountConfiguration", "a pool mounts ten file systems at most")
     for mount in body.get("mountConfiguration") or []:

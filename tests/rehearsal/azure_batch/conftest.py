@@ -24,6 +24,9 @@ ACCOUNT = "rehearsal"
 KEY = base64.b64encode(b"a key that signs, and nothing else").decode()
 PATIENCE_S = 120.0
 
+# Delays that no slow machine reaches by itself: what comes between can be seen at leisure.
+SLOW = {"allocation_s": 300.0, "boot_s": 100.0, "start_s": 100.0, "leave_s": 100.0, "delete_s": 200.0}
+
 IMAGE = {"publisher": "microsoft-dsvm", "offer": "ubuntu-hpc", "sku": "2204"}
 MACHINE = {"imageReference": IMAGE, "nodeAgentSKUId": "batch.node.ubuntu 22.04"}
 
@@ -31,7 +34,7 @@ MACHINE = {"imageReference": IMAGE, "nodeAgentSKUId": "batch.node.ubuntu 22.04"}
 class Account:
     """A stand-in with its clock, its machines and a client that is the real SDK."""
 
-    def __init__(self, root: Path, seen: Contract | None, scenario: Scenario | None = None, shares: Any = None) -> None:
+    def __init__(self, root: Path, seen: Contract | None, scenario: Scenario, shares: Any = None) -> None:
         self._ends = ExitStack()
         self.clock = Clock()
         self.machines = Machines(root)
@@ -57,7 +60,11 @@ class Account:
     def pool(self, pool_id: str = "pool", nodes: int = 1, **more: Any) -> None:
         """Make a pool of dedicated nodes, and let its nodes come."""
         self.client.create_pool(pool_body(pool_id, nodes, **more))
-        self.clock.advance(60)
+        self.settle()
+
+    def settle(self) -> None:
+        """Let everything come about that only takes the service's time."""
+        self.clock.advance(5000)
 
     def job(self, job_id: str = "job", pool_id: str = "pool", **more: Any) -> None:
         """Make a job on a pool."""
@@ -71,6 +78,17 @@ class Account:
         """The task as it is when it has completed."""
         until(lambda: self.client.get_task(job_id, task_id).state == "completed")
         return self.client.get_task(job_id, task_id)
+
+    def says(self, text: str, task_id: str = "task", job_id: str = "job") -> None:
+        """Wait until the task, which runs, has said that."""
+
+        def said() -> bool:
+            try:
+                return text in self.text("stdout.txt", task_id, job_id)
+            except HttpResponseError:
+                return False
+
+        until(said)
 
     def text(self, name: str, task_id: str = "task", job_id: str = "job") -> str:
         """What a task's file says."""
@@ -137,7 +155,8 @@ def make_account(tmp_path: Path, seen: Contract | None) -> Iterator[Callable[...
         made: list[Account] = []
 
         def make(scenario: Scenario | None = None, shares: Any = None, *, check: bool = True) -> Account:
-            made.append(Account(tmp_path / f"account-{len(made)}", seen if check else None, scenario, shares))
+            going = scenario or Scenario(**SLOW)
+            made.append(Account(tmp_path / f"account-{len(made)}", seen if check else None, going, shares))
             ends.callback(made[-1].close)
             return made[-1]
 

@@ -9,9 +9,10 @@ from urllib.parse import quote, urlencode
 import pytest
 from azure.core.rest import HttpRequest
 
+from cloudbench.rehearsal.azure_batch import Scenario
 from cloudbench.rehearsal.azure_batch.models import without_secrets
 
-from .conftest import Account, until
+from .conftest import SLOW, Account, until
 from .contract import DOCUMENT, EXAMPLES
 from .test_wire import answer_to
 
@@ -83,7 +84,7 @@ def furnished(account):
 @pytest.fixture(scope="module")
 def still_account(tmp_path_factory):
     """For all examples that change nothing."""
-    with closing(Account(tmp_path_factory.mktemp("account"), None)) as account:
+    with closing(Account(tmp_path_factory.mktemp("account"), None, Scenario(**SLOW))) as account:
         yield furnished(account)
 
 

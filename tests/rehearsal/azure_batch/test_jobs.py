@@ -24,10 +24,10 @@ def test_a_job_brings_its_pool_along_and_the_service_deletes_it(account):
     assert account.client.get_pool(pool_id).target_dedicated_nodes == 1
     account.task("true")
     account.client.update_job("job", {"onAllTasksComplete": "terminatejob"})
-    account.clock.advance(60)
+    account.settle()
     job = ends(account)
     assert job.execution_info.termination_reason == "AllTasksCompleted"
-    account.clock.advance(60)
+    account.settle()
     assert list(account.client.list_pools()) == []
     assert account.client.get_job("job").execution_info.pool_id == pool_id
 
@@ -37,7 +37,7 @@ def test_a_pool_that_is_to_be_kept_outlives_its_job(account):
     info["autoPoolSpecification"]["keepAlive"] = True
     account.client.create_job({"id": "job", "poolInfo": info})
     account.begin("terminate_job", "job", options={"terminateReason": "mine"})
-    account.clock.advance(60)
+    account.settle()
     assert ends(account).execution_info.termination_reason == "mine"
     assert len(list(account.client.list_pools())) == 1
 
@@ -47,7 +47,7 @@ def test_an_empty_job_that_ends_with_its_tasks_ends_at_once(account):
     job = account.client.get_job("job")
     assert (job.state, job.execution_info.termination_reason) == ("completed", "AllTasksCompleted")
     assert refusal(lambda: account.task("true")) == (409, "JobCompleted")
-    account.clock.advance(60)
+    account.settle()
     assert list(account.client.list_pools()) == []
 
 
@@ -72,29 +72,29 @@ def test_a_job_that_ends_with_its_tasks_cannot_be_told_otherwise(account):
 
 
 def test_the_wall_clock_runs_from_the_jobs_creation(make_account):
-    account = make_account(Scenario(allocation_s=600.0))
+    account = make_account(Scenario(allocation_s=900.0))
     account.client.create_job(
         {"id": "job", "poolInfo": auto_pool(1), "constraints": {"maxWallClockTime": timedelta(minutes=5)}}
     )
     account.task("sleep 600")
-    account.clock.advance(299)
+    account.clock.advance(150)
     assert account.client.get_job("job").state == "active"
-    account.clock.advance(2)
+    account.clock.advance(200)
     job = ends(account)
     assert job.execution_info.termination_reason == "MaxWallClockTimeExpiry"
     assert (job.execution_info.end_time - job.creation_time).total_seconds() == pytest.approx(300, abs=0.5)
     task = account.client.get_task("job", "task")
     assert (task.state, task.execution_info.failure_info.code) == ("completed", "TaskEnded")
-    account.clock.advance(60)
+    account.settle()
     assert list(account.client.list_pools()) == []
 
 
 def test_a_wall_clock_limit_that_is_changed_counts_from_then_on(account):
     account.job(pool_id="none", constraints={"maxWallClockTime": "PT5M"})
     account.client.update_job("job", {"constraints": {"maxWallClockTime": "PT10M"}})
-    account.clock.advance(599)
+    account.clock.advance(450)
     assert account.client.get_job("job").state == "active"
-    account.clock.advance(2)
+    account.clock.advance(200)
     assert account.client.get_job("job").state == "completed"
 
 
@@ -102,7 +102,7 @@ def test_terminating_a_job_ends_what_runs(account, tmp_path):
     account.pool()
     account.job()
     account.task(f"trap 'echo told > {tmp_path}/told; exit 0' TERM; echo ready; sleep 600 & wait")
-    until(lambda: account.client.get_task("job", "task").state == "running" and "ready" in account.text("stdout.txt"))
+    account.says("ready")
     account.begin("terminate_job", "job", options={"terminateReason": "enough"})
     job = ends(account)
     assert job.execution_info.termination_reason == "enough"
@@ -118,14 +118,14 @@ def test_terminating_a_job_ends_what_runs(account, tmp_path):
 def test_a_job_is_deleted_later_with_its_tasks_and_its_pool(account):
     account.client.create_job({"id": "job", "poolInfo": auto_pool(1)})
     account.task("sleep 600")
-    account.clock.advance(60)
+    account.settle()
     until(lambda: account.client.get_task("job", "task").state == "running")
     account.begin("delete_job", "job")
     assert account.client.get_job("job").state == "deleting"
     assert refusal(lambda: account.begin("delete_job", "job")) == (409, "JobBeingDeleted")
     assert refusal(lambda: account.job()) == (409, "JobBeingDeleted")
     assert refusal(lambda: account.task("true")) == (409, "JobBeingDeleted")
-    account.clock.advance(60)
+    account.settle()
     until(lambda: not list(account.client.list_jobs()) and not list(account.client.list_pools()))
     assert refusal(lambda: account.client.get_job("job")) == (404, "JobNotFound")
 
@@ -140,7 +140,7 @@ def test_a_disabled_job_begins_nothing_until_it_is_enabled(account):
     task = account.client.get_task("job", "task")
     assert (task.state, task.execution_info.requeue_count) == ("active", 1)
     account.task("true", "other")
-    account.clock.advance(60)
+    account.settle()
     assert account.client.get_task("job", "other").state == "active"
     account.begin("enable_job", "job")
     assert account.task_ends().execution_info.exit_code == 0
@@ -200,7 +200,7 @@ def test_no_more_tasks_run_at_once_than_the_job_lets(account):
     account.task("sleep 600", "a")
     account.task("true", "b")
     until(lambda: account.client.get_task("job", "a").state == "running")
-    account.clock.advance(60)
+    account.settle()
     assert account.client.get_task("job", "b").state == "active"
     account.client.terminate_task("job", "a")
     assert account.task_ends("b").execution_info.exit_code == 0

@@ -77,8 +77,7 @@ def test_a_coordination_command_that_fails_anywhere_fails_the_task(ready):
 
 def test_a_coordination_command_that_does_not_return_holds_the_task_up(ready):
     ready.task("echo never", **several(2, "echo coordinating; sleep 600"))
-    until(lambda: ready.client.get_task("job", "task").state == "running")
-    until(lambda: "coordinating" in ready.text("stdout.txt"))
+    ready.says("coordinating")
     (subtask,) = ready.client.list_subtasks("job", "task")
     assert subtask.state == "running"
     ready.client.terminate_task("job", "task")

@@ -8,7 +8,7 @@ import pytest
 from cloudbench.errors import SpecError, UsageError
 from cloudbench.rehearsal.azure_batch import SCENARIOS, Scenario, load_scenario
 
-from .conftest import auto_pool, pool_body, refusal, until
+from .conftest import SLOW, auto_pool, pool_body, refusal, until
 from .test_multi_instance import several
 
 
@@ -21,7 +21,7 @@ def named(make_account):
     """An account in the scenario of a name, with other values where a test gives them."""
 
     def make(name, **changes):
-        return make_account(msgspec.structs.replace(SCENARIOS[name], **changes))
+        return make_account(msgspec.structs.replace(SCENARIOS[name], **{**SLOW, **changes}))
 
     return make
 
@@ -59,10 +59,10 @@ def test_only_some_of_the_nodes_can_be_had(named):
 
 def test_nodes_that_do_not_come_time_out(named):
     account = named("allocation-timeout", resize_timeout_s=None)
-    account.pool(nodes=2, resizeTimeout="PT10M")
-    account.clock.advance(500)
+    account.client.create_pool(pool_body("pool", 2, resizeTimeout="PT1H"))
+    account.clock.advance(1800)
     assert account.client.get_pool("pool").allocation_state == "resizing"
-    account.clock.advance(60)
+    account.settle()
     pool = account.client.get_pool("pool")
     assert (pool.allocation_state, codes(pool)) == ("steady", ["AllocationTimedOut"])
 
@@ -76,19 +76,19 @@ def test_an_error_stays_on_a_steady_pool_that_has_all_its_nodes(named):
 
 
 def test_a_node_that_is_taken_back_makes_its_task_run_again_even_without_retries(named):
-    account = named("preemption", capacity_returns_s=100.0)
+    account = named("preemption", preempt_after_s=1000.0, capacity_returns_s=1000.0)
     account.client.create_pool(pool_body("pool", 0, targetLowPriorityNodes=1))
-    account.clock.advance(60)
+    account.settle()
     account.job()
     account.task("date +%N; test -e $AZ_BATCH_NODE_SHARED_DIR/x || sleep 600", constraints={"maxTaskRetryCount": 0})
     until(lambda: account.client.get_task("job", "task").state == "running")
     (first,) = account.client.list_nodes("pool")
-    account.clock.advance(6)
+    account.clock.advance(1000)
     assert account.states() == ["preempted"]
     (counts,) = account.client.list_pool_node_counts()
     assert (counts.low_priority.preempted, counts.low_priority.total) == (1, 1)
     until(lambda: account.client.get_task("job", "task").state == "active")
-    account.clock.advance(110)
+    account.settle()
     until(lambda: account.client.get_task("job", "task").state == "running")
     info = account.client.get_task("job", "task").execution_info
     assert (info.retry_count, info.requeue_count) == (0, 0)
@@ -97,14 +97,14 @@ def test_a_node_that_is_taken_back_makes_its_task_run_again_even_without_retries
 
 
 def test_a_task_on_several_nodes_loses_them_all_when_one_is_taken_back(named, tmp_path):
-    account = named("preemption")
+    account = named("preemption", preempt_after_s=1000.0)
     account.client.create_pool(pool_body("pool", 0, targetLowPriorityNodes=2, enableInterNodeCommunication=True))
-    account.clock.advance(60)
+    account.settle()
     account.job()
     beat = f"while :; do date > {tmp_path}/$CLOUDBENCH_NODE_ADDRESS; sleep 0.05; done"
     account.task("sleep 600", **several(2, f"({beat}) > /dev/null 2>&1 &"))
     until(lambda: len(list(tmp_path.glob("127.*"))) == 2)
-    account.clock.advance(6)
+    account.clock.advance(1000)
     until(lambda: account.client.get_task("job", "task").state == "active")
     assert sorted(account.states()) == ["idle", "preempted"]
     for path in tmp_path.glob("127.*"):
@@ -142,6 +142,13 @@ def test_a_node_becomes_unusable(named):
     assert refusal(lambda: list(account.client.list_node_files("pool", unusable.id))) == (409, "NodeStateUnusable")
 
 
+def test_an_image_cannot_be_pulled(named):
+    account = named("image-pull-failure")
+    account.pool()
+    (node,) = account.client.list_nodes("pool")
+    assert (node.state, node.errors[0].code) == ("unusable", "ContainerInvalidImage")
+
+
 def test_requests_are_throttled_and_the_sdk_waits_as_it_is_told(named):
     account = named("throttling", retry_after_s=0)
     for _ in range(6):
@@ -165,13 +172,13 @@ def test_ones_own_success_comes_back_as_409_after_a_503(named):
 
 
 def test_deletions_take_long(named):
-    account = named("slow-deletes")
+    account = named("slow-deletes", allocation_s=1e6, delete_s=SCENARIOS["slow-deletes"].delete_s)
     account.client.create_job({"id": "job", "poolInfo": auto_pool(1)})
     account.begin("delete_job", "job")
-    account.clock.advance(110)
+    account.clock.advance(60)
     assert [job.state for job in account.client.list_jobs()] == ["deleting"]
     assert [pool.state for pool in account.client.list_pools()] == ["deleting"]
-    account.clock.advance(20)
+    account.clock.advance(60)
     assert [*account.client.list_jobs(), *account.client.list_pools()] == []
 
 

@@ -158,9 +158,8 @@ def test_a_task_is_ended_on_request_and_can_run_again(ready, tmp_path):
 
 
 def test_files_of_a_task_are_listed_read_in_part_and_deleted(ready):
-    ready.task("printf 0123456789 > out.txt; mkdir empty; sleep 600")
-    until(lambda: ready.client.get_task("job", "task").state == "running")
-    until(lambda: "wd/empty" in [file.name for file in ready.client.list_task_files("job", "task", recursive=True)])
+    ready.task("printf 0123456789 > out.txt; mkdir empty; echo written; sleep 600")
+    ready.says("written")
     listed = {file.name: file for file in ready.client.list_task_files("job", "task", recursive=True)}
     assert {"stdout.txt", "stderr.txt", "wd", "wd/out.txt"} <= listed.keys()
     assert (listed["wd"].is_directory, listed["wd/out.txt"].properties.content_length) == (True, 10)
@@ -184,7 +183,7 @@ def test_the_files_of_a_task_go_with_its_node(ready):
     ready.task("true")
     ready.task_ends()
     ready.begin("delete_pool", "pool")
-    ready.clock.advance(60)
+    ready.settle()
     assert refusal(lambda: ready.text("stdout.txt")) == (404, "NodeNotFound")
 
 

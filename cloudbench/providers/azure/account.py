@@ -30,6 +30,7 @@ API_VERSION = "2025-06-01"
 """Of Batch, for the requests that the SDK has no method for that does just that."""
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
+_SHARE_READ_TIMEOUT_S = 20  # a share that hangs must not hold up the end of a run
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -116,7 +117,7 @@ def share_client(account: AzureAccount) -> ShareClient:
     """
     with needs_sdk():
         from azure.core.credentials import AzureNamedKeyCredential
-        from azure.storage.fileshare import ExponentialRetry, ShareClient
+        from azure.storage.fileshare import LinearRetry, ShareClient
     options: dict[str, Any] = (
         {"credential": AzureNamedKeyCredential(account.storage_account, account.storage_key.reveal())}
         if account.storage_key
@@ -125,9 +126,9 @@ def share_client(account: AzureAccount) -> ShareClient:
     return ShareClient(
         account.files_endpoint,
         account.share,
-        retry_policy=ExponentialRetry(initial_backoff=1, increment_base=2, retry_total=3),
+        retry_policy=LinearRetry(backoff=2, retry_total=3),
         connection_timeout=_CONNECT_TIMEOUT_S,
-        read_timeout=_READ_TIMEOUT_S,
+        read_timeout=_SHARE_READ_TIMEOUT_S,
         **options,
     )
 

@@ -29,8 +29,10 @@ def collect(client: BatchClient, name: str, seen: Seen, into: Path) -> None:
     with translated(f"asking what the service has of the job {name}"):
         task = _found(lambda: client.get_task(name, TASK, select=["id", "state", "executionInfo", "nodeInfo"]))
         info = (task or {}).get("executionInfo") or {}
-        refused = (seen.pool or {}).get("resizeErrors") or any(
-            seen.counts.get(state) for state in ("unusable", "startTaskFailed", "preempted")
+        refused = (
+            (seen.pool or {}).get("resizeErrors")
+            or ((seen.job or {}).get("executionInfo") or {}).get("schedulingError")
+            or any(seen.counts.get(state) for state in ("unusable", "startTaskFailed", "preempted"))
         )
         if info.get("result") == "success" or not ((seen.job or {}).get("state") == "completed" or refused):
             return

@@ -19,6 +19,9 @@ from cloudbench.spec import Experiment, JobTemplate, Parameter, Scalar, Setup, p
 MOST_RUNS = 10_000
 """More runs than anyone waits for: an experiment that asks for more is a mistake in its sweep."""
 
+STARTING_S = 1800.0
+"""How much longer than the run its machines may live in a cloud: found, started and prepared, and paid meanwhile."""
+
 Launcher = Literal["single", "per-node", "horovod", "tf-config", "parameter-server", "mpirun"]
 
 
@@ -57,6 +60,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 1
     rehearsal: bool = False
     account: str | None = None
+
+    @property
+    def machines_limit_s(self) -> float:
+        """After so many seconds the cloud itself ends the machines; on this machine it is the run's own limit."""
+        return self.timeout_s if self.setup.provider == "local" else math.ceil(self.timeout_s) + STARTING_S
 
     @property
     def ranks(self) -> int:
@@ -160,12 +168,13 @@ def plan_experiment(
 def limit_cost(plan: RunPlan) -> tuple[float | None, str | None]:
     """The most that the run can cost in US dollars, or `None` and the reason.
 
-    That is each of its attempts until the time limit; only low-priority machines are taken back, and tried again.
+    That is each of its attempts until the cloud ends its machines; only low-priority ones are taken back, and tried
+    again.
     """
     if plan.usd_per_hour is None:
         return None, f"no hourly price is known for {plan.setup.sku or 'this setup'}"
     attempts = 1 + plan.retries if plan.setup.priority == "low-priority" else 1
-    return attempts * plan.usd_per_hour * plan.timeout_s / 3600, None
+    return attempts * plan.usd_per_hour * plan.machines_limit_s / 3600, None
 
 
 def price_basis(plan: RunPlan) -> str | None:

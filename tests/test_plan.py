@@ -330,7 +330,7 @@ def test_a_size_that_does_not_fit_is_told_before_anything_is_planned(changes: di
 def test_the_limit_names_the_price_that_it_counts_with() -> None:
     (plan,) = plans(on_azure(sku="nc4as_t4_v3"))
     assert price_basis(plan) == "list price of Standard_NC4as_T4_v3: 0.53 USD/h in eastus on 2026-06-18"
-    assert limit_cost(plan) == (pytest.approx(2 * 0.526 / 2), None)
+    assert limit_cost(plan) == (pytest.approx(2 * 0.526 * (0.5 + 0.5)), None)
 
 
 def test_a_price_without_a_day_says_so() -> None:
@@ -341,7 +341,7 @@ def test_a_price_without_a_day_says_so() -> None:
 def test_low_priority_costs_at_most_the_dedicated_price_for_every_attempt() -> None:
     (plan,) = plans(on_azure(sku="NC4as_T4_v3", priority="low-priority"), retries=2)
     assert plan.retries == 2
-    assert limit_cost(plan) == (pytest.approx(3 * 2 * 0.526 / 2), None)
+    assert limit_cost(plan) == (pytest.approx(3 * 2 * 0.526 * (0.5 + 0.5)), None)
     assert str(price_basis(plan)).endswith("; low-priority costs less, at a price that changes; 3 attempts at the most")
 
 

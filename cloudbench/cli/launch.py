@@ -111,7 +111,8 @@ def _refuse_cost(plans: Sequence[RunPlan]) -> None:
             raise UsageError(f"--max-cost cannot be kept for {plan.label}", why=reason, todo="leave it out")
         if cost_usd > plan.max_cost_usd:
             raise LimitError(
-                f"{plan.label} can cost {cost_usd:.2f} USD until its time limit, more than {plan.max_cost_usd:.2f}",
+                f"{plan.label} can cost {cost_usd:.2f} USD until its machines are ended, more than "
+                f"{plan.max_cost_usd:.2f}",
                 why=price_basis(plan),
                 todo="shorten --timeout, or raise --max-cost",
             )
@@ -140,7 +141,7 @@ def _print_requests(session: Session, plans: Sequence[RunPlan], output_format: s
         basis = price_basis(plan)
         most = f"{cost_usd:.2f} USD" if cost_usd is not None else f"not known: {reason}"
         most += f" ({basis})" if basis else ""
-        click.echo(f"# {plan.id}: at most {plan.timeout_s:.0f} s; at most {most}")
+        click.echo(f"# {plan.id}: at most {plan.machines_limit_s:.0f} s; at most {most}")
         for step in request.steps:
             body = msgspec.json.format(msgspec.json.encode(step.body)).decode()
             click.echo(f"{step.action}  {step.handle.kind} {step.handle.id}\n{body}")

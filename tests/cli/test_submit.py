@@ -131,7 +131,7 @@ def test_what_can_cost_more_than_its_limit_is_refused_with_6_and_the_price(cloud
     size = ("--provider", "azure", "--sku", "NC4as_T4_v3", "--nodes", "2")
     ended = cloudbench("submit", *size, "--timeout", "1h", "--max-cost", "1")
     assert ended.returncode == 6
-    assert "azure 2x1 can cost 1.05 USD until its time limit, more than 1.00" in ended.stderr
+    assert "azure 2x1 can cost 1.58 USD until its machines are ended, more than 1.00" in ended.stderr
     assert "list price of Standard_NC4as_T4_v3: 0.53 USD/h in eastus on 2026-06-18" in ended.stderr
     assert json.loads(cloudbench("status", "--format", "json").stdout) == {"runs": []}
 

@@ -70,7 +70,10 @@ ONLY_ON_UNIX_NAMES = re.compile(
 UNIX_PATH = re.compile(r"/(bin|dev|etc|home|opt|proc|run|sys|tmp|usr|var)(/|$)")
 
 # Programs that run on the nodes, what starts them on this machine, and what writes commands for nodes that run Linux.
-KNOWS_THE_MACHINE = ("node/", "workloads/", "providers/local", "providers/azure/batch_requests", "rehearsal/")
+KNOWS_THE_MACHINE = (
+    *("node/", "workloads/", "providers/local", "rehearsal/"),
+    *("providers/azure/batch_requests", "providers/azure/vm_template"),
+)
 
 # A program of its own, which a node of a rehearsal finds as `docker`.
 PROGRAMS = {"rehearsal/docker_command"}

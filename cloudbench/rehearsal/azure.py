@@ -1,4 +1,4 @@
-"""Azure on this machine: the stand-ins of Batch and Files together, for one rehearsal.
+"""Azure on this machine: the stand-ins of Batch, Files and Resource Manager together, for one rehearsal.
 
 The folder of a rehearsal holds its nodes and its share. `endpoints.json` in it tells other processes of this user
 where the stand-ins answer, for as long as the lifeline is held.
@@ -22,11 +22,13 @@ import msgspec
 from cloudbench.rehearsal.azure_batch import BatchStandIn
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from cloudbench.rehearsal.azure_files import FilesStandIn
+from cloudbench.rehearsal.azure_resources import MountableShares, ResourcesStandIn
 from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
 
 SHARE = "cloudbench"
 _ACCOUNT = "rehearsal"
+_SUBSCRIPTION, _REGION = "00000000-0000-0000-0000-000000000000", "rehearsal"
 _ENDPOINTS = "endpoints.json"
 
 
@@ -40,6 +42,10 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     storage_key: str
     files_endpoint: str
     share: str
+    subscription: str
+    region: str
+    resources_endpoint: str
+    resources_token: str
 
 
 class AzureRehearsal:
@@ -66,7 +72,16 @@ class AzureRehearsal:
         self.batch = BatchStandIn(
             self.machines, self.clock, account=_ACCOUNT, key=batch_key, scenario=self._scenario, shares=self._mounted
         )
+        self.resources = ResourcesStandIn(
+            self.machines,
+            self.clock,
+            subscription=_SUBSCRIPTION,
+            token=(token := secrets.token_urlsafe(32)),
+            scenario=self._scenario,
+            shares=MountableShares(account=_ACCOUNT, key=storage_key, folders=self._folders),
+        )
         self._keys = batch_key, storage_key
+        self._token = token
         self._outage: threading.Thread | None = None
 
     def start(self) -> Endpoints:
@@ -80,6 +95,10 @@ class AzureRehearsal:
             storage_key=storage_key,
             files_endpoint=self.files.start(),
             share=SHARE,
+            subscription=_SUBSCRIPTION,
+            region=_REGION,
+            resources_endpoint=self.resources.start(),
+            resources_token=self._token,
         )
         self.files.make_share(SHARE)
         descriptor = os.open(self.folder / _ENDPOINTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -102,8 +121,13 @@ class AzureRehearsal:
             stack.callback(self.files.close)
             stack.callback(self.machines.close)
             stack.callback(self.batch.close)
+            stack.callback(self.resources.close)
             if self._outage:
                 stack.callback(self._outage.join)
+
+    def _folders(self) -> dict[str, Path]:
+        """The folder behind each share that virtual machines can mount."""
+        return {SHARE: self.files.folder(SHARE)}
 
     def _mounted(self, mount: Mapping[str, Any]) -> Path:
         """The folder behind an entry of a pool's `mountConfiguration`.

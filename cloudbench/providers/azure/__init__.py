@@ -8,7 +8,7 @@ from cloudbench.providers.base import Provider
 
 __all__ = ["SERVICES", "AzureAccount", "azure_provider", "check_service"]
 
-SERVICES = ("batch",)
+SERVICES = ("batch", "vm")
 
 
 def check_service(service: str | None) -> str:
@@ -31,12 +31,15 @@ def azure_provider(account: AzureAccount, *, service: str | None) -> Provider:
     """The provider of one of Azure's services.
 
     Args:
-        service: `batch`, also where it is None.
+        service: `vm`, or `batch`, also where it is None.
 
     Raises:
         UsageError: no such service.
     """
-    check_service(service)
+    if check_service(service) == "vm":
+        from cloudbench.providers.azure.vm import AzureVmProvider
+
+        return AzureVmProvider(account)
     from cloudbench.providers.azure.batch import AzureBatchProvider
 
     return AzureBatchProvider(account)

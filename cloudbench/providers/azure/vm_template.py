@@ -204,7 +204,7 @@ def storage_of(plan: RunPlan) -> str:
 
 
 # Runs on the machine. Addresses are secrets: they are in this file, and in no command line and no message.
-_TALK = '''
+_TALK = """
 import http.client, sys, time, urllib.request
 
 def ask(method, address, data=None, headers={}):
@@ -230,7 +230,7 @@ else:
     ask("PUT", ENDED, b"", {"x-ms-type": "file", "x-ms-content-length": str(len(said))})
     where = "bytes=0-%d" % (len(said) - 1)
     ask("PUT", ENDED + "&comp=range", said, {"x-ms-range": where, "x-ms-write": "update"})
-'''
+"""
 
 
 def _storage(plan: RunPlan, account: AzureAccount) -> list[str]:

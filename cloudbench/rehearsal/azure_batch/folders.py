@@ -116,7 +116,10 @@ def _fetch(url: str, target: Path, world: World) -> None:
             raise PreparationError(
                 f"{place}: HTTP {error.code}", codes.get(error.code, "BlobDownloadMiscError")
             ) from None
-        raise PreparationError(f"{place}: {error}") from None
+        timed_out = isinstance(error, TimeoutError) or "timed out" in str(error)
+        raise PreparationError(
+            f"{place}: {error}", "BlobDownloadTimedOut" if timed_out else "BlobDownloadMiscError"
+        ) from None
 
 
 def _open(url: str, **parts: Any) -> Any:

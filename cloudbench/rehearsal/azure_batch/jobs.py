@@ -153,7 +153,7 @@ class Job:
 
     def task_changed(self, task: Task) -> None:
         """One of its tasks has ended, or will run again."""
-        if task.state == "completed":
+        if task.state == "completed" and task.id.lower() in self.tasks:
             dependencies.act_on_end(self, task)
         self._settle_disabling()
         self._complete()

@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from cloudbench.rehearsal.azure_batch import folders
 from cloudbench.rehearsal.azure_batch.models import without_secrets
+from cloudbench.rehearsal.azure_batch.task_run import TASK_ENDED
 from cloudbench.rehearsal.azure_batch.wire import Body, name_values, stamp
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Node:
         self.errors: list[Body] = []
         self.start_task_info: Body | None = None
         self._unusable = unusable
+        self.leaves = False  # it is gone, or will be when nothing runs here any more
         self._left = False
         self._allocated_at = self._booted_at = self.world.now
         self.enter("creating")
@@ -75,6 +77,8 @@ class Node:
         self.tasks_succeeded += succeeded
         if self.state == "running" and not self.runs:
             self.enter("idle")
+        if self.leaves and not self.runs:
+            self.leave()
         self._forget()
 
     def fail(self, code: str, message: str, **details: str) -> None:
@@ -82,9 +86,22 @@ class Node:
         self.errors.append({"code": code, "message": message, "errorDetails": name_values(details)})
         self.enter("unusable")
 
-    def leave(self) -> None:
-        """Give the machine back: what runs here is cut off, and runs again elsewhere."""
+    def clear(self, how: str) -> None:
+        """End what runs here, for good where `how` is `terminate`, to run it again where it is `requeue`."""
+        for run in self.runs:
+            if how == "terminate":
+                run.stop(*TASK_ENDED)
+            elif how == "requeue":
+                run.cut_off()
+
+    def leave(self, how: str = "requeue") -> None:
+        """Give the machine back, once what runs here has ended: by itself where `how` is `taskcompletion`."""
         if self.state == "leavingpool":
+            return
+        self.leaves = True
+        self.clear(how)
+        if self.runs and how not in ("terminate", "requeue"):
+            self.scheduling = "disabled"
             return
         self.enter("leavingpool")
         self._let_go()
@@ -207,9 +224,7 @@ class Node:
 
         def run() -> None:
             ended = folders.run_start_task(machine, task, environment, self.world)
-            with self.world.lock:
-                self._start_task_ended(machine, ended, waits=waits)
-                self.world.timers.clock.wake()
+            self.world.happens(lambda: self._start_task_ended(machine, ended, waits=waits))
 
         self.world.background(run)
 

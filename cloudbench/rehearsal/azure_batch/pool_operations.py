@@ -79,6 +79,7 @@ def resize(call: Call) -> Response:
         dedicated=body.get("targetDedicatedNodes"),
         low_priority=body.get("targetLowPriorityNodes"),
         timeout=body.get("resizeTimeout"),
+        how=(body.get("nodeDeallocationOption") or "requeue").lower(),
     )
     return call.answer(202, thing=pool, location=call.url)
 
@@ -95,7 +96,8 @@ def remove_nodes(call: Call) -> Response:
     """POST /pools/ID/removenodes."""
     pool = call.service.pool(call.ids["pool"])
     call.check_conditions(pool.etag, pool.modified_at)
-    pool.remove(call.body("BatchNodeRemoveOptions")["nodeList"])
+    body = call.body("BatchNodeRemoveOptions")
+    pool.remove(body["nodeList"], how=(body.get("nodeDeallocationOption") or "requeue").lower())
     return call.answer(202, thing=pool, location=call.url)
 
 
@@ -128,9 +130,7 @@ def disable_scheduling(call: Call) -> Response:
     node = _node(call)
     _must_be_scheduling(node, "enabled")
     node.scheduling = "disabled"
-    if how.lower() != "taskcompletion":
-        for run in node.runs:
-            run.cut_off()
+    node.clear(how.lower())
     return call.answer(200, location=call.url)
 
 

@@ -99,8 +99,8 @@ class Pool:
                 return node
         raise ServiceError(404, "NodeNotFound", "The specified node does not exist.")
 
-    def resize(self, *, dedicated: int | None, low_priority: int | None, timeout: str | None) -> None:
-        """Aim at that many nodes.
+    def resize(self, *, dedicated: int | None, low_priority: int | None, timeout: str | None, how: str) -> None:
+        """Aim at that many nodes; what runs on those that leave ends as `how` says.
 
         Raises:
             ServiceError: 409, while another resize goes on.
@@ -113,7 +113,7 @@ class Pool:
         if timeout:
             check_resize_timeout(timeout)
             self.body["resizeTimeout"] = timeout
-        self._begin_resize()
+        self._begin_resize(how)
 
     def stop_resize(self) -> None:
         """Stay with the nodes that are there.
@@ -127,8 +127,8 @@ class Pool:
         self._allocate("stopping")
         self._end_resize("ResizeStopped")
 
-    def remove(self, node_ids: list[str]) -> None:
-        """Take these nodes out, and aim at no others in their place.
+    def remove(self, node_ids: list[str], *, how: str) -> None:
+        """Take these nodes out, and aim at no others in their place; what runs there ends as `how` says.
 
         Raises:
             ServiceError: 404 where one is not there, 409 while a resize goes on.
@@ -140,8 +140,8 @@ class Pool:
         self._dedicated -= sum(node.dedicated for node in nodes)
         self._low_priority -= sum(not node.dedicated for node in nodes)
         for node in nodes:
-            node.leave()
-        self._begin_resize()
+            node.leave(how)
+        self._begin_resize(how)
 
     def must_be_active(self) -> None:
         """Refuse what cannot be asked of a pool that goes away."""
@@ -206,23 +206,24 @@ class Pool:
         self.allocation, self.allocation_at = allocation, self.world.now
         self.touch()
 
-    def _begin_resize(self) -> None:
+    def _begin_resize(self, how: str = "requeue") -> None:
         self._resize += 1
         self.errors = []
         self._allocate("resizing")
         resize = self._resize
-        self.world.timers.after(self.world.scenario.allocation_s, lambda: self._add_and_take_nodes(resize))
+        self.world.timers.after(self.world.scenario.allocation_s, lambda: self._add_and_take_nodes(resize, how))
 
-    def _add_and_take_nodes(self, resize: int) -> None:
+    def _add_and_take_nodes(self, resize: int, how: str) -> None:
         if resize != self._resize:
             return
         scenario = self.world.scenario
         granted = scenario.nodes_granted
         missing = 0
         for dedicated, target in ((True, self._dedicated), (False, self._low_priority)):
-            present = [node for node in self.nodes if node.dedicated is dedicated and node.state != "leavingpool"]
+            present = [node for node in self.nodes if node.dedicated is dedicated and not node.leaves]
+            present.sort(key=lambda node: -len(node.runs))
             for node in present[target:]:
-                node.leave()
+                node.leave(how)
             for _ in range(target - len(present)):
                 if granted is not None and len(self.nodes) >= granted:
                     missing += 1

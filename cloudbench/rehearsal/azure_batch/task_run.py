@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from cloudbench.rehearsal.azure_batch.tasks import Task
     from cloudbench.rehearsal.machines import Execution, Machine
 
+TASK_ENDED = ("TaskEnded", "Task was ended by user request")
+
 _GRACE_S = 2.0
 _LOOK_EVERY_S = 0.05
 _MASTER_PORT = 6000
@@ -91,13 +93,14 @@ class TaskRun:
         for execution in self._executions:
             with contextlib.suppress(InfrastructureError):
                 execution.end(_GRACE_S if self._stopping and not self._is_cut_off else 0.0)
-        with self._world.lock:
-            if self._is_cut_off:
-                outcome = Outcome(cut_off=True)
-            for place in self._places:
-                place.node.finish(self, succeeded=outcome.exit_code == 0)
-            self._task.run_ended(self, outcome)
-            self._world.timers.clock.wake()
+        self._world.happens(lambda: self._ended(outcome))
+
+    def _ended(self, outcome: Outcome) -> None:
+        if self._is_cut_off:
+            outcome = Outcome(cut_off=True)
+        for place in self._places:
+            place.node.finish(self, succeeded=outcome.exit_code == 0)
+        self._task.run_ended(self, outcome)
 
     def _outcome(self) -> Outcome:
         try:
@@ -154,7 +157,7 @@ class TaskRun:
         return execution
 
     def _wait(self, execution: Execution) -> int:
-        while (code := execution.wait(_LOOK_EVERY_S)) is None or self._is_cut_off:
+        while (code := execution.wait(_LOOK_EVERY_S)) is None or self._stopping:
             if self._stopping or self._world.closing.is_set():
                 raise _StoppedError
         return code

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudbench.rehearsal.azure_batch import folders
-from cloudbench.rehearsal.azure_batch.task_run import Outcome, Place, TaskRun, failure
+from cloudbench.rehearsal.azure_batch.task_run import TASK_ENDED, Outcome, Place, TaskRun, failure
 from cloudbench.rehearsal.azure_batch.wire import FOREVER, Body, ServiceError, duration_s, stamp
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.azure_batch.jobs import Job
     from cloudbench.rehearsal.azure_batch.nodes import Node
 
-_ENDED = ("TaskEnded", "Task was ended by user request")
 _TIMED_OUT = ("TaskTimedOut", "The task ran longer than its maxWallClockTime")
 
 
@@ -111,11 +110,11 @@ class Task:
         """Complete it as ended on request: at once where it does not run, else when its processes are gone."""
         if self.state == "completed":
             return
-        self._ending = _ENDED
+        self._ending = TASK_ENDED
         if self.run:
-            self.run.stop(*_ENDED)
+            self.run.stop(*TASK_ENDED)
         else:
-            self._complete(Outcome(failure=failure(*_ENDED)))
+            self._complete(Outcome(failure=failure(*TASK_ENDED)))
             self.job.task_changed(self)
 
     def requeue(self) -> None:

@@ -76,6 +76,13 @@ class World:
             self._threads.add(thread)
         thread.start()
 
+    def happens(self, change: Callable[[], None]) -> None:
+        """Make a change that comes from outside, now: by a process that has ended."""
+        with self.lock:
+            self.timers.play()
+            change()
+        self.timers.clock.wake()
+
     def end(self, machine: Machine) -> None:
         """Take a machine away, without waiting for its processes' end."""
 

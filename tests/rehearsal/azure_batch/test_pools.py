@@ -77,6 +77,27 @@ def test_single_nodes_are_taken_out(account):
     assert account.client.get_pool("pool").target_dedicated_nodes == 1
 
 
+@pytest.mark.parametrize(
+    ("how", "state", "code"),
+    [("requeue", "active", None), ("terminate", "completed", "TaskEnded"), ("taskcompletion", "completed", None)],
+)
+def test_a_node_that_leaves_ends_its_task_as_it_is_told(account, tmp_path, how, state, code):
+    account.pool()
+    account.job()
+    account.task(f"while ! test -e {tmp_path}/enough; do sleep 0.05; done")
+    until(lambda: account.client.get_task("job", "task").state == "running")
+    account.begin("resize_pool", "pool", {"targetDedicatedNodes": 0, "nodeDeallocationOption": how})
+    account.settle()
+    if how == "taskcompletion":
+        assert account.states() == ["running"]
+        (tmp_path / "enough").touch()
+    until(lambda: account.client.get_task("job", "task").state == state)
+    info = account.client.get_task("job", "task").execution_info.failure_info
+    assert (info and info.code) == code
+    account.settle()
+    until(lambda: account.states() == [])
+
+
 def test_a_pool_is_deleted_later_and_its_id_is_taken_until_then(account):
     account.pool()
     account.begin("delete_pool", "pool")

@@ -145,6 +145,16 @@ def test_a_task_runs_no_longer_than_it_may(ready):
     assert (task.execution_info.exit_code, task.execution_info.failure_info.code) == (None, "TaskTimedOut")
 
 
+def test_an_end_is_told_at_its_own_time_though_nobody_asked_meanwhile(ready, tmp_path):
+    ready.task(f"touch {tmp_path}/begun; while ! test -e {tmp_path}/enough; do sleep 0.05; done; touch {tmp_path}/done")
+    until((tmp_path / "begun").exists)
+    ready.clock.advance(1000)
+    (tmp_path / "enough").touch()
+    until((tmp_path / "done").exists)
+    info = ready.task_ends().execution_info
+    assert (info.end_time - info.start_time).total_seconds() >= 1000
+
+
 def test_a_task_is_ended_on_request_and_can_run_again(ready, tmp_path):
     ready.task(f"test -e {tmp_path}/again || {{ touch {tmp_path}/again; sleep 600; }}")
     assert refusal(lambda: ready.client.reactivate_task("job", "task")) == (409, "TaskNotCompleted")

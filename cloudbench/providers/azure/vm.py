@@ -23,11 +23,10 @@ from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN, write_c
 from cloudbench.providers.azure.vm_resources import Resources
 from cloudbench.providers.azure.vm_share import STOPPED, VmShare
 from cloudbench.providers.azure.vm_status import Seen, conclude, glance, read_machine
-from cloudbench.providers.azure.vm_template import NODES, Given, attempt_handle, lifetime_s
+from cloudbench.providers.azure.vm_template import NODES, Given, attempt_handle
 from cloudbench.providers.base import LogChunk, LogFile, Problem, Request
 from cloudbench.run import Handle, Outcome, Status
 
-_MINUTE_S = 60.0
 _ASKED_AT_ONCE = 8
 """Deployments that one poll asks for, in turn: a poll costs the same, however many runs it is for."""
 
@@ -82,9 +81,8 @@ class AzureVmProvider:
         """
         for step in request.steps[:-1]:
             yield step.handle
-            self._share.make(
-                step.handle.id, request.plan, request.attempt, lifetime_s=lifetime_s(request.plan) + _MINUTE_S
-            )
+            lifetime_s = request.plan.machines_limit_s
+            self._share.make(step.handle.id, request.plan, request.attempt, lifetime_s=lifetime_s)
 
     def submit(self, request: Request) -> Handle:
         """Make the group and begin its deployment, each of them once; what was stopped is not made again.
@@ -162,7 +160,7 @@ class AzureVmProvider:
     def _limits(self, plan: RunPlan) -> Iterator[Problem]:
         """What this service cannot do, whatever the account."""
         account = self._account
-        if lifetime_s(plan) > vm_template.MOST_LIFETIME_S:
+        if plan.machines_limit_s > vm_template.MOST_LIFETIME_S:
             yield Problem(
                 severity="error",
                 what=f"{plan.label}: a time limit of {plan.timeout_s:.0f} s is too long for virtual machines",
@@ -266,14 +264,13 @@ class AzureVmProvider:
     def _given(self, request: Request) -> Given:
         """What the placeholders of the bodies stand for; secrets leave their wrapping here and nowhere else."""
         plan, name, account = request.plan, request.job.id, self._account
-        kept_s = lifetime_s(plan) + _MINUTE_S
-        until = _now() + datetime.timedelta(seconds=kept_s)  # a schedule's seconds are zero: one minute more
-        until = until.replace(second=0, microsecond=0)
+        lifetime_s = plan.machines_limit_s
+        until = (_now() + datetime.timedelta(seconds=lifetime_s)).replace(second=0, microsecond=0)
         password = account.registry.password if account.registry else None
         return Given(
-            addresses={file: self._share.address(name, file, lifetime_s=kept_s).reveal() for file in GIVEN},
+            addresses={file: self._share.address(name, file, lifetime_s=lifetime_s).reveal() for file in GIVEN},
             ended=tuple(
-                self._share.ended_address(name, node, lifetime_s=kept_s).reveal() for node in range(plan.nodes)
+                self._share.ended_address(name, node, lifetime_s=lifetime_s).reveal() for node in range(plan.nodes)
             ),
             public_key=throw_away_key(),
             shut_down_at=f"{until:%H%M}",

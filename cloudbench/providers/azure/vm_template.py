@@ -9,7 +9,6 @@ shows the `(…)` placeholders in its place.
 from __future__ import annotations
 
 import ipaddress
-import math
 import shlex
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -28,9 +27,6 @@ from cloudbench.run import Handle
 SERVICE = "vm"
 NODES, PRIORITY, UNTIL = "cloudbench_nodes", "cloudbench_priority", "cloudbench_until"
 """Tags of the group beside whose it is: what later commands need to know of the attempt."""
-
-ALLOWANCE_S = 1800.0
-"""How much longer than the run a machine may live: the time in which Azure finds, starts and prepares it."""
 
 MOST_LIFETIME_S = 23 * 3600.0
 """A schedule knows the time of day only: what is to live longer would be taken away a day too early."""
@@ -68,7 +64,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
 def placeholders(plan: RunPlan) -> Given:
     """What stands in a dry run in place of what is sent."""
-    after = f"{lifetime_s(plan):.0f} s after it is sent"
+    after = f"{plan.machines_limit_s:.0f} s after it is sent"
     return Given(
         addresses={file: f"(read-only address of {file})" for file in GIVEN},
         ended=tuple(f"(address of the file in which node {node} says its end)" for node in range(plan.nodes)),
@@ -84,11 +80,6 @@ def attempt_handle(kind: Literal["files", "group"], run: str, attempt: int) -> H
     """One of the things of an attempt, as the journal knows it."""
     name = f"{run}-a{attempt}"
     return Handle(provider="azure", service=SERVICE, kind=kind, id=name, run=run, attempt=attempt)
-
-
-def lifetime_s(plan: RunPlan) -> float:
-    """How long machines may live: after that Azure itself takes them away."""
-    return math.ceil(plan.timeout_s) + ALLOWANCE_S
 
 
 def render(plan: RunPlan, attempt: int, account: AzureAccount) -> Request:

@@ -6,9 +6,9 @@ service does, with delays that a test's clock turns on.
 
 Not served, and answered by 501 `NotImplemented`: job schedules; job manager, preparation and release tasks; automatic
 scaling; node users, remote login, extensions, log upload, reimage, deallocate and start; single applications. The
-account has no application packages, so that references to them are refused. Accepted without effect: container
-prefetch, placement, network, user accounts and identities; `userIdentity`, since all runs as the caller; retention
-times.
+account has no application packages, so that references to them are refused. Of resource files only those with an
+`httpUrl` are fetched. Accepted without effect: container prefetch (`BatchStandIn.prefetched` tells of it), placement,
+network, user accounts and identities; `userIdentity`, since all runs as the caller; retention times.
 """
 
 from cloudbench.rehearsal.azure_batch.scenario import SCENARIOS, Scenario, load_scenario

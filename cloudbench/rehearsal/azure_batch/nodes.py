@@ -191,6 +191,7 @@ class Node:
         # A machine's name is not used again: a reboot ends the one before in its own time.
         self.machine = machine = self.world.machines.start(f"{self.id[:20]}-{uuid4().hex[:6]}")
         folders.make(self.root)
+        self.world.prefetched += [(self.id, image) for image in self.pool.images_to_prefetch]
         if self._mount(machine) and self.pool.start_task:
             self._run_start_task(machine, self.pool.start_task)
         elif self.state == "starting":

@@ -79,9 +79,14 @@ class Pool:
     @property
     def image(self) -> Body:
         """The image that its machines boot from."""
-        configuration: Body = self.body.get("virtualMachineConfiguration") or {}
-        image: Body = configuration.get("imageReference") or {}
+        image: Body = self.body["virtualMachineConfiguration"].get("imageReference") or {}
         return image
+
+    @property
+    def images_to_prefetch(self) -> list[str]:
+        """The container images that a node has before it runs anything."""
+        containers: Body = self.body["virtualMachineConfiguration"].get("containerConfiguration") or {}
+        return containers.get("containerImageNames") or []
 
     @property
     def runs_several_nodes(self) -> bool:

@@ -31,7 +31,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         preempted_node: which node of the task, counted as the task counts them; negative: from the last.
         preemptions: how many tasks lose a node like that.
         capacity_returns_s: when a preempted node is replaced; None: never.
-        start_task_exit_code: what every start task ends with, instead of running.
+        start_task_exit_code: what every start task ends with, instead of running; only pools that have one fail by it.
         unusable_nodes: how many nodes of every pool become unusable instead of idle.
         unusable_code: the error that such a node carries, with its `unusable_message`.
         throttle_every: every so-manieth request is answered by 429.

@@ -56,6 +56,11 @@ class BatchStandIn:
         """What went wrong in the stand-in itself."""
         return self._server.faults
 
+    @property
+    def prefetched(self) -> list[tuple[str, str]]:
+        """Which nodes were asked to have which container images at hand: none is pulled here."""
+        return list(self._world.prefetched)
+
     def start(self, port: int = 0) -> str:
         """Begin to serve; the account's endpoint."""
         self._world.url = self._server.start(port)

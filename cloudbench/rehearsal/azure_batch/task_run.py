@@ -104,19 +104,24 @@ class TaskRun:
 
     def _outcome(self) -> Outcome:
         try:
-            for place in self._places:
-                self._prepare(place)
-            if self._several:
-                code = self._coordinate(self._several["coordinationCommandLine"])
-                if code:
-                    return Outcome(code, failure("CoordinationCommandFailed", _COORDINATION, ExitCode=str(code)))
-            code = self._wait(self._start(self._places[0], self._body["commandLine"]))
-        except PreparationError as error:
-            return Outcome(failure=failure(error.code, "The task's files cannot be had", Message=str(error)))
-        except (InfrastructureError, OSError) as error:
-            return Outcome(failure=failure("CommandLaunchFailed", "The command cannot be started", Message=str(error)))
+            return self._commands()
         except _StoppedError:
             return Outcome(failure=self._failure)
+        except PreparationError as error:
+            told = failure(error.code, "The task's files cannot be had", Message=str(error))
+        except (InfrastructureError, OSError) as error:
+            told = failure("CommandLaunchFailed", "The command cannot be started", Message=str(error))
+        # A machine that is taken away meanwhile is no fault of the command's.
+        return Outcome(failure=self._failure if self._stopping else told)
+
+    def _commands(self) -> Outcome:
+        for place in self._places:
+            self._prepare(place)
+        if self._several:
+            code = self._coordinate(self._several["coordinationCommandLine"])
+            if code:
+                return Outcome(code, failure("CoordinationCommandFailed", _COORDINATION, ExitCode=str(code)))
+        code = self._wait(self._start(self._places[0], self._body["commandLine"]))
         # Only the primary's files are sent anywhere; what the others wrote ends with their nodes.
         try:
             folders.upload(self._body.get("outputFiles", []), self._places[0].wd, succeeded=code == 0)

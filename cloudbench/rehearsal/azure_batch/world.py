@@ -43,6 +43,7 @@ class World:
         self.url = ""
         self.lock = threading.RLock()
         self.timers = Timers(clock)
+        self.prefetched: list[tuple[str, str]] = []
         self.preemptions_left = scenario.preemptions
         self.closing = threading.Event()
         self._versions = count(1)

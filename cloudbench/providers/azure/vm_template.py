@@ -205,8 +205,10 @@ def ask(method, address, data=None, headers={}):
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.read()
         except (OSError, http.client.HTTPException) as error:
-            told = getattr(error, "code", None) or getattr(error, "reason", None) or type(error).__name__
-            print(method, "failed:", told, flush=True)
+            code = getattr(error, "code", None)
+            print(method, "failed:", code or getattr(error, "reason", None) or type(error).__name__, flush=True)
+            if code in (403, 404):
+                break
             time.sleep(pause_s)
     sys.exit("the share does not answer, or refuses")
 

@@ -76,6 +76,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     gpus_per_node: int | None = None
     priority: Priority = "dedicated"
     storage: str | None = None
+    pool: str | None = None
     image: str | None = None
     note: str | None = None
 

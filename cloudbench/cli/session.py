@@ -62,7 +62,7 @@ class Session:
         self._azure = azure
         self._scenario = scenario
         self._rehearsal: tuple[str, Endpoints] | None = None
-        self._providers: dict[tuple[str, str | None, str | None], Provider] = {}
+        self._providers: dict[tuple[str | None, ...], Provider] = {}
         told = Progress(self._newest_line) if progress else None
         self.engine = Engine(self.store, self.provider_for, clock=told, notice=told.event if told else None)
 
@@ -73,7 +73,7 @@ class Session:
             UsageError: no such provider or service.
             CredentialsError: no account is set, or another one than the plan's.
         """
-        key = (plan.setup.provider, plan.setup.service, plan.account)
+        key = (plan.setup.provider, plan.setup.service, plan.setup.pool, plan.account)
         if key not in self._providers:
             self._providers[key] = self._make_provider(plan)
         return self._providers[key]
@@ -91,7 +91,8 @@ class Session:
         elif plan.setup.provider == "azure":
             from cloudbench.providers.azure import azure_provider
 
-            provider = azure_provider(self._azure_account(plan), service=plan.setup.service)
+            account = self._azure_account(plan)
+            provider = azure_provider(account, service=plan.setup.service, one_by_one=plan.setup.pool is not None)
         else:
             raise UsageError(
                 f"provider {plan.setup.provider!r} is not part of this version of cloudbench",

@@ -27,6 +27,7 @@ Examples:
 )
 @click.option("--priority", type=click.Choice(["dedicated", "low-priority"]), help="[default: dedicated]")
 @click.option("--storage", help="What the nodes mount.")
+@click.option("--pool", metavar="NAME", help="Azure Batch: keep machines for the next run, and use those kept.")
 @click.option("--image", help="Container image.")
 @click.option(
     "--setup",
@@ -75,6 +76,7 @@ def submit(
     gpus_per_node: int | None,
     priority: str | None,
     storage: str | None,
+    pool: str | None,
     image: str | None,
     setup_name: str | None,
     template: str,
@@ -118,6 +120,7 @@ def submit(
         "gpus_per_node": gpus_per_node,
         "priority": priority,
         "storage": storage,
+        "pool": pool,
         "image": image,
     }
     setup = msgspec.structs.replace(

@@ -27,11 +27,12 @@ def check_service(service: str | None) -> str:
     return service
 
 
-def azure_provider(account: AzureAccount, *, service: str | None) -> Provider:
+def azure_provider(account: AzureAccount, *, service: str | None, one_by_one: bool = False) -> Provider:
     """The provider of one of Azure's services.
 
     Args:
         service: `vm`, or `batch`, also where it is None.
+        one_by_one: runs take turns, because they use the same machines.
 
     Raises:
         UsageError: no such service.
@@ -42,4 +43,4 @@ def azure_provider(account: AzureAccount, *, service: str | None) -> Provider:
         return AzureVmProvider(account)
     from cloudbench.providers.azure.batch import AzureBatchProvider
 
-    return AzureBatchProvider(account)
+    return AzureBatchProvider(account, one_by_one=one_by_one)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
-from cloudbench.providers.azure import batch_diagnostics, batch_requests
+from cloudbench.providers.azure import batch_diagnostics, batch_leases, batch_requests
 from cloudbench.providers.azure.account import API_VERSION, AzureAccount, batch_client, translated
 from cloudbench.providers.azure.batch_images import MachineImage, choose_image
 from cloudbench.providers.azure.batch_requests import TASK, attempt_handle, pool_prefix
@@ -53,13 +53,14 @@ class AzureBatchProvider:
 
     Args:
         account: whose Batch account and share.
+        one_by_one: runs take turns, because they use the same machines.
     """
 
-    def __init__(self, account: AzureAccount) -> None:
+    def __init__(self, account: AzureAccount, *, one_by_one: bool = False) -> None:
         self._account = account
         self._share = Share(account)
         # Stand-in nodes share this machine: two runs at once would disturb each other's figures.
-        self.capacity: int | None = 1 if account.is_stand_in else None
+        self.capacity: int | None = 1 if one_by_one or account.is_stand_in else None
         self.poll_interval_s = 0.5 if account.is_stand_in else 10.0
 
     @functools.cached_property
@@ -94,15 +95,20 @@ class AzureBatchProvider:
         return problems
 
     def provision(self, request: Request) -> Iterator[Handle]:
-        """Make the folder on the share.
+        """Make the folder on the share, and use the named pool where there is one.
 
         Raises:
-            CloudbenchError: it belongs to another owner, or the share does not answer.
+            CloudbenchError: one of them belongs to another owner, or cannot be had.
         """
         for step in request.steps[:-1]:
             yield step.handle
-            lifetime_s = batch_requests.lifetime_s(request.plan)
-            self._share.make(step.handle.id, request.plan, request.attempt, lifetime_s=lifetime_s)
+            if step.handle.kind == "lease":
+                body = batch_requests.fill(step.body["POST /jobs"], self._values(request))
+                with translated(f"using the pool {request.plan.setup.pool}"):
+                    batch_leases.take(self._client, body, request.plan, request.attempt)
+            else:
+                lifetime_s = request.plan.machines_limit_s
+                self._share.make(step.handle.id, request.plan, request.attempt, lifetime_s=lifetime_s)
 
     def submit(self, request: Request) -> Handle:
         """Make the job and its task, and tell the job to end with it; each of them once.
@@ -117,6 +123,9 @@ class AzureBatchProvider:
         job, task, update = request.steps[-1].body.values()
         values = self._values(request)
         with translated(f"making the job {name}"):
+            if request.plan.setup.pool:
+                lease = request.steps[-2].handle.id
+                values[batch_requests.POOL_ID] = batch_leases.pool_id(self._client, lease)
             try:
                 self._client.create_job(BatchJobCreateOptions(batch_requests.fill(job, values)))
             except ResourceExistsError:  # ours: from before, or of the request whose answer was lost
@@ -155,9 +164,13 @@ class AzureBatchProvider:
             batch_diagnostics.collect(self._client, job.id, seen, into / "service")
 
     def release(self, handle: Handle) -> bool:
-        """Delete the job with its machines, or the folder; the folder only when the job is gone."""
+        """Delete the job with its machines, or the folder, or leave the named pool; both only when the job is gone."""
         if handle.kind == "files":
             return self._gone(handle.id) and self._share.remove(handle.id)
+        if handle.kind == "lease":
+            with translated(f"leaving {handle.id}"):
+                user = batch_requests.attempt_name(handle.run, handle.attempt)
+                return self._job(user) is None and batch_leases.give_back(self._client, handle.id, user)
         with translated(f"deleting the job {handle.id}"):
             job = self._job(handle.id)
         if job is not None and metadata_of(job).get(RUN) != handle.run:
@@ -179,6 +192,9 @@ class AzureBatchProvider:
             marks = metadata_of(thing.as_dict())
             if marks.get(OWNER) == owner and RUN in marks:
                 found.append(attempt_handle("job", marks[RUN], int(marks[ATTEMPT])))
+            elif marks.get(OWNER) == owner:
+                for run, _, attempt in (user.rpartition("-a") for user in batch_leases.users(thing.as_dict())):
+                    found.append(batch_requests.lease_handle(marks[batch_requests.POOL], run, int(attempt)))
         return list(dict.fromkeys(found))
 
     def machine_image(self) -> MachineImage:
@@ -253,7 +269,7 @@ class AzureBatchProvider:
 
     def _values(self, request: Request) -> dict[str, Any]:
         """What the placeholders of the bodies stand for; secrets leave their wrapping here and nowhere else."""
-        name, lifetime_s = request.job.id, batch_requests.lifetime_s(request.plan)
+        name, lifetime_s = request.job.id, request.plan.machines_limit_s
         image = self.machine_image()
         values: dict[str, Any] = {
             batch_requests.IMAGE: image.reference,

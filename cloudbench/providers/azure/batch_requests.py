@@ -6,7 +6,7 @@ values in.
 
 from __future__ import annotations
 
-import math
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -24,11 +24,13 @@ from cloudbench.run import Handle
 SERVICE = "batch"
 NODES = "cloudbench_nodes"
 TASK = "node"
-ALLOWANCE_S = 1800.0
-"""How much longer than the run a job may live: the time in which Azure finds, starts and prepares the machines."""
+POOL = "cloudbench_pool"
+IDLE_S = 900.0
+"""How long a pool that a person has named is kept for the next run when none uses it."""
 
 IMAGE = "(newest verified microsoft-dsvm ubuntu-hpc image that the service lists)"
 NODE_AGENT = "(the node agent that the service lists for that image)"
+POOL_ID = "(the pool that the lease holds)"
 STORAGE_KEY = "(key of the storage account)"
 REGISTRY_PASSWORD = "(password of the registry)"  # noqa: S105  # the placeholder, not a password
 
@@ -51,14 +53,14 @@ def attempt_handle(kind: Literal["files", "job"], run: str, attempt: int) -> Han
     return Handle(provider="azure", service=SERVICE, kind=kind, id=attempt_name(run, attempt), run=run, attempt=attempt)
 
 
+def lease_handle(pool: str, run: str, attempt: int) -> Handle:
+    """An attempt's use of the machines that a person has named: the job that keeps them is `pool-NAME`."""
+    return Handle(provider="azure", service=SERVICE, kind="lease", id=f"pool-{pool}", run=run, attempt=attempt)
+
+
 def pool_prefix(name: str) -> str:
     """What the id of the attempt's auto-pool begins with: the end of its name, where the digest and the number are."""
     return name[-_LONGEST_PREFIX:].lstrip("-")
-
-
-def lifetime_s(plan: RunPlan) -> float:
-    """The wall clock of the job: after that Azure itself ends it and deletes its machines."""
-    return math.ceil(plan.timeout_s) + ALLOWANCE_S
 
 
 def render(plan: RunPlan, attempt: int, account: AzureAccount) -> Request:
@@ -82,7 +84,8 @@ def render(plan: RunPlan, attempt: int, account: AzureAccount) -> Request:
             f"PATCH /jobs/{name}": {"onAllTasksComplete": "terminatejob"},
         },
     )
-    return Request(plan=plan, attempt=attempt, steps=(files, job))
+    steps = (files, _lease(plan, attempt, account), job) if plan.setup.pool else (files, job)
+    return Request(plan=plan, attempt=attempt, steps=steps)
 
 
 def fill(body: Any, values: Mapping[str, Any]) -> Any:
@@ -133,21 +136,40 @@ def _job(plan: RunPlan, attempt: int, account: AzureAccount) -> dict[str, Any]:
     return {
         "id": name,
         "displayName": plan.label[:1024],
-        "constraints": {"maxWallClockTime": f"PT{lifetime_s(plan):.0f}S", "maxTaskRetryCount": 0},
+        "constraints": {"maxWallClockTime": f"PT{plan.machines_limit_s:.0f}S", "maxTaskRetryCount": 0},
         "onAllTasksComplete": "noaction",
         "metadata": _metadata(plan, attempt),
-        "poolInfo": {
-            "autoPoolSpecification": {
-                "autoPoolIdPrefix": pool_prefix(name),
-                "poolLifetimeOption": "job",
-                "keepAlive": False,
-                "pool": _pool(plan, attempt, account),
-            }
-        },
+        "poolInfo": {"poolId": POOL_ID}
+        if plan.setup.pool
+        else _auto_pool(pool_prefix(name), _pool(plan, account, _metadata(plan, attempt))),
     }
 
 
-def _pool(plan: RunPlan, attempt: int, account: AzureAccount) -> dict[str, Any]:
+def _lease(plan: RunPlan, attempt: int, account: AzureAccount) -> Step:
+    """The job that keeps a named pool: it has no task, and its wall clock is how long Azure keeps the machines."""
+    pool = str(plan.setup.pool)
+    if not re.fullmatch("[A-Za-z0-9][A-Za-z0-9-]{0,19}", pool):
+        raise SpecError(f"pool {pool}: is not a name", todo="up to 20 letters, digits and hyphens")
+    handle = lease_handle(pool, plan.id, attempt)
+    marks = [{"name": OWNER, "value": plan.owner}, {"name": POOL, "value": pool}]
+    body = {
+        "id": handle.id,
+        "displayName": f"keeps the machines of the pool {pool}",
+        "constraints": {"maxWallClockTime": f"PT{plan.machines_limit_s + IDLE_S:.0f}S", "maxTaskRetryCount": 0},
+        "onAllTasksComplete": "noaction",
+        "metadata": [*marks, {"name": attempt_name(plan.id, attempt), "value": POOL}],
+        "poolInfo": _auto_pool(pool, _pool(plan, account, marks)),
+    }
+    return Step(action=f"use the machines of the pool {pool}, or make them", handle=handle, body={"POST /jobs": body})
+
+
+def _auto_pool(prefix: str, pool: dict[str, Any]) -> dict[str, Any]:
+    """Machines that Azure makes for a job and deletes with it."""
+    specification = {"autoPoolIdPrefix": prefix, "poolLifetimeOption": "job", "keepAlive": False, "pool": pool}
+    return {"autoPoolSpecification": specification}
+
+
+def _pool(plan: RunPlan, account: AzureAccount, metadata: list[dict[str, str]]) -> dict[str, Any]:
     if plan.setup.sku is None:
         raise SpecError(f"{plan.label}: Azure needs a machine size", todo="--sku NC4as_T4_v3")
     low_priority = plan.setup.priority == "low-priority"
@@ -170,7 +192,7 @@ def _pool(plan: RunPlan, attempt: int, account: AzureAccount) -> dict[str, Any]:
             "waitForSuccess": True,
             "maxTaskRetryCount": 1,
         },
-        "metadata": _metadata(plan, attempt),
+        "metadata": metadata,
         **({"mountConfiguration": mounts} if mounts else {}),
     }
 

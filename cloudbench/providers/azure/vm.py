@@ -160,6 +160,9 @@ class AzureVmProvider:
     def _limits(self, plan: RunPlan) -> Iterator[Problem]:
         """What this service cannot do, whatever the account."""
         account = self._account
+        if plan.setup.pool:
+            what = f"pool {plan.setup.pool}: virtual machines are of one run, and in no pool"
+            yield Problem(severity="error", what=what, todo="--service batch, or leave it out", exit_code=2)
         if plan.machines_limit_s > vm_template.MOST_LIFETIME_S:
             yield Problem(
                 severity="error",

@@ -227,6 +227,7 @@ def _check_setup(plan: RunPlan) -> Iterator[Problem]:
     unknown = {
         "sku": setup.sku,
         "storage": setup.storage,
+        "pool": setup.pool,
         "priority": None if setup.priority == "dedicated" else setup.priority,
     }
     for key, value in unknown.items():

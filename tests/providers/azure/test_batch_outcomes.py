@@ -11,7 +11,6 @@ import pytest
 from cloudbench.errors import CredentialsError, InfrastructureError, UsageError
 from cloudbench.providers.azure.account import Secret
 from cloudbench.providers.azure.batch import AzureBatchProvider
-from cloudbench.providers.azure.batch_requests import ALLOWANCE_S
 from cloudbench.providers.base import Request
 from cloudbench.run import Outcome, Status
 from tests.providers.azure.world import QUICK, AzureBatchWorld
@@ -126,7 +125,7 @@ def test_azure_ends_a_job_whose_client_and_node_program_do_not(play: Play) -> No
     world = play()
     provider, request = begun(world, FOREVER, timeout_s=3600.0)
     wait_for_line(provider, request, b"line")
-    world.rehearsal.clock.advance(3600.0 + ALLOWANCE_S)
+    world.rehearsal.clock.advance(request.plan.machines_limit_s)
     status = ended(world.connect(), request)
     assert status.outcome is Outcome.TIMED_OUT
     assert status.reason

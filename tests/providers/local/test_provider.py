@@ -38,7 +38,9 @@ def test_an_unknown_service_is_refused_with_a_near_match(tmp_path: Path) -> None
         local_provider(tmp_path, service="dokcer", attached=True)
 
 
-@pytest.mark.parametrize(("key", "value"), [("sku", "NC6"), ("storage", "nfs"), ("priority", "low-priority")])
+@pytest.mark.parametrize(
+    ("key", "value"), [("sku", "NC6"), ("storage", "nfs"), ("pool", "mine"), ("priority", "low-priority")]
+)
 def test_what_only_a_cloud_has_is_refused(world: LocalWorld, key: str, value: str) -> None:
     plan = world.plan("true")
     plan = msgspec.structs.replace(plan, setup=msgspec.structs.replace(plan.setup, **{key: value}))

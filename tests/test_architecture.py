@@ -73,6 +73,7 @@ UNIX_PATH = re.compile(r"/(bin|dev|etc|home|opt|proc|run|sys|tmp|usr|var)(/|$)")
 KNOWS_THE_MACHINE = (
     *("node/", "workloads/", "providers/local", "rehearsal/"),
     *("providers/azure/batch_requests", "providers/azure/vm_template"),
+    *("providers/aws/batch_requests", "providers/aws/ec2_requests"),
 )
 
 # A program of its own, which a node of a rehearsal finds as `docker`.

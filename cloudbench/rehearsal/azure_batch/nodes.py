@@ -116,8 +116,9 @@ class Node:
         if self.world.scenario.capacity_returns_s is not None:
             self.world.timers.after(self.world.scenario.capacity_returns_s, self._come_back)
 
-    def reboot(self) -> None:
-        """Start anew; what runs here is cut off, and runs again."""
+    def reboot(self, how: str) -> None:
+        """Start anew; what runs here is ended for good where `how` is `terminate`, else it runs again."""
+        self.clear(how)
         self.enter("rebooting")
         self._let_go()
         self.world.timers.after(self.world.scenario.boot_s, self._boot)

@@ -7,6 +7,7 @@ from cloudbench.rehearsal.azure_batch.calls import Call
 from cloudbench.rehearsal.azure_batch.images import SUPPORTED_IMAGES
 from cloudbench.rehearsal.azure_batch.nodes import WORKS, Node
 from cloudbench.rehearsal.azure_batch.query import listing, select
+from cloudbench.rehearsal.azure_batch.service import not_served
 from cloudbench.rehearsal.azure_batch.wire import ServiceError
 from cloudbench.rehearsal.server import Response
 
@@ -117,10 +118,12 @@ def get_node(call: Call) -> Response:
 def reboot_node(call: Call) -> Response:
     """POST /pools/ID/nodes/ID/reboot."""
     node = _node(call)
-    call.optional_body("BatchNodeRebootOptions")
+    how = (call.optional_body("BatchNodeRebootOptions").get("nodeRebootOption") or "requeue").lower()
     if node.state not in (*WORKS, "starttaskfailed", "unusable"):
         raise ServiceError(409, "OperationNotValidOnNode", f"The node is {node.state}.")
-    node.reboot()
+    if node.runs and how not in ("requeue", "terminate"):
+        raise not_served("reboots that wait for tasks")
+    node.reboot(how)
     return call.answer(202, location=call.url)
 
 

@@ -206,6 +206,19 @@ def test_a_node_that_is_rebooted_starts_anew(account):
     assert again.last_boot_time > node.last_boot_time
 
 
+def test_a_reboot_ends_what_runs_as_it_is_told(make_account):
+    account = make_account(check=False)
+    account.pool()
+    account.job()
+    account.task("sleep 600")
+    until(lambda: account.client.get_task("job", "task").state == "running")
+    (node,) = account.client.list_nodes("pool")
+    options = [{"nodeRebootOption": how} for how in ("taskcompletion", "terminate")]
+    assert refusal(lambda: account.begin("reboot_node", "pool", node.id, options=options[0])) == (501, "NotImplemented")
+    account.begin("reboot_node", "pool", node.id, options=options[1])
+    assert account.task_ends().execution_info.failure_info.code == "TaskEnded"
+
+
 def test_nothing_is_scheduled_on_a_node_that_is_disabled(account):
     account.pool()
     (node,) = account.client.list_nodes("pool")

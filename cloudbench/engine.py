@@ -45,6 +45,9 @@ from cloudbench.store import Store
 PATIENCE_S = 120.0
 """How long a poll or a release that does not succeed is tried again before the run is left for `resume`."""
 
+RELEASE_PATIENCE_S = 1800.0
+"""The same for a release that goes on without an error: clouds take their time to delete machines."""
+
 
 class Clock(Protocol):
     """Time as the engine knows it, so that a test can turn it."""
@@ -179,7 +182,7 @@ class Engine:
             if all(run.phase is until and not run.status for run in unfinished):
                 self._raise_stuck()
                 return runs
-            for provider, group in self._by_provider(unfinished):
+            for provider, group in self._by_provider(_in_turn(unfinished)):
                 self._turn(provider, group)
             if all(self._store.load(run.id) == run for run in unfinished):
                 providers = [self._provider_for(run.plan) for run in unfinished]
@@ -278,31 +281,33 @@ class Engine:
     def _release(self, provider: Provider, run: Run) -> None:
         """Release what is left, the last thing made first; go on once nothing is."""
         left: list[str] = []
+        patience_s = RELEASE_PATIENCE_S
         for handle in reversed(run.handles):
             try:
                 gone, why = provider.release(handle), ""
             except CloudbenchError as error:
                 gone, why = False, f": {error.what}"
+                patience_s = PATIENCE_S
             if gone:
                 self._journal(run.id, HandleReleased(handle=handle))
             else:
                 left.append(f"{handle.kind} {handle.id}{why}")
         if left:
-            self._failed_again(run, f"{len(left)} of its things are not gone", ", ".join(left))
+            self._failed_again(run, f"{len(left)} of its things are not gone", ", ".join(left), patience_s)
         elif run.begins_anew:
             self._journal(run.id, AttemptBegan(number=run.attempt + 1))
         else:
             self._enter(run, Phase.RELEASED)
 
-    def _failed_again(self, run: Run, what: str, why: str) -> None:
+    def _failed_again(self, run: Run, what: str, why: str, patience_s: float = PATIENCE_S) -> None:
         """Note a failure that may pass, and leave the run for `resume` where it does not."""
-        if self._out_of_patience(run):
-            self._stuck[run.id] = (f"{what} (tried for {PATIENCE_S:.0f} s)", why)
+        if self._out_of_patience(run, patience_s):
+            self._stuck[run.id] = (f"{what} (tried for {patience_s:.0f} s)", why)
 
-    def _out_of_patience(self, run: Run) -> bool:
+    def _out_of_patience(self, run: Run, patience_s: float = PATIENCE_S) -> bool:
         """Whether the run has been failing for so long that it will not pass."""
         now = self._clock.now()
-        return now - self._failing_since.setdefault(run.id, now) > PATIENCE_S
+        return now - self._failing_since.setdefault(run.id, now) > patience_s
 
     def _raise_stuck(self) -> None:
         if self._stuck:
@@ -350,6 +355,16 @@ def _told(error: CloudbenchError | OSError) -> str:
     """What happened and why, in one line."""
     words = [error.what, error.why] if isinstance(error, CloudbenchError) else [str(error)]
     return " ".join(" — ".join(filter(None, words)).split())
+
+
+def _in_turn(runs: Sequence[Run]) -> list[Run]:
+    """The runs without the rehearsals that must wait: those of all clouds share this machine, one at a time."""
+    first = next((run for run in runs if run.plan.rehearsal), None)
+    return [
+        run
+        for run in runs
+        if run is first or not run.plan.rehearsal or run.phase is not Phase.PLANNED or run.cancel_reason
+    ]
 
 
 _BEFORE_JOB = (Phase.PLANNED, Phase.PROVISIONING, Phase.READY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -438,8 +439,8 @@ def test_a_thing_that_goes_slowly_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "says", "phase"),
     [
-        ({"refuses": "release"}, "4 of its things are not gone (tried for 120 s)", Phase.RELEASING),
-        ({"slow_release": 10_000}, "4 of its things are not gone (tried for 120 s)", Phase.RELEASING),
+        ({"refuses": "release"}, "4 of its things are not gone (tried for 1800 s)", Phase.RELEASING),
+        ({"slow_release": 10_000}, "4 of its things are not gone (tried for 1800 s)", Phase.RELEASING),
         ({"refuses": "collect"}, "its files could not be brought home; nothing was released", Phase.COLLECTING),
     ],
 )
@@ -467,6 +468,32 @@ def test_what_cannot_be_finished_is_left_for_resume_while_the_others_end(
     (run,) = client.engine.drive([stuck])
     assert run.finished
     assert client.small.things == []
+
+
+def test_a_release_that_goes_on_without_an_error_is_waited_for_longer(tmp_path: Path) -> None:
+    client = Client(tmp_path)
+    calls = int(2 * PATIENCE_S / client.small.poll_interval_s)
+    (run,) = client.engine.drive(client.submit(small_plans(slow_release=calls)))
+    assert run.finished
+    assert sum(client.clock.slept) > PATIENCE_S
+    assert_over(client, run)
+
+
+def test_rehearsals_of_different_clouds_take_turns(tmp_path: Path) -> None:
+    """Each has a provider of its own, and all of them this machine."""
+    client = Client(tmp_path)
+    other = SmallProvider(tmp_path / "other", capacity=1)
+    plans = tuple(msgspec.structs.replace(plan, rehearsal=True) for plan in small_plans(4))
+    client.engine = Engine(
+        client.store,
+        lambda plan: other if plan.parameters["number"] in (1, 3) else client.small,
+        clock=client.clock,
+        notice=client._noticed,
+    )
+    runs = client.engine.drive(client.submit(plans))
+    assert all(run.outcome is Outcome.SUCCEEDED for run in runs)
+    order = [run_id for run_id, event in client.events if isinstance(event, PhaseEntered)]
+    assert [run_id for run_id, _ in itertools.groupby(order)] == [plan.id for plan in plans]
 
 
 def test_each_drive_has_its_whole_patience(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ MISTAKES = {
     "an unknown key": (
         "name: x\nsetups:\n  - nodes: 1\n    gpu_per_node: 2\n",
         "e.yaml:4: setups[0].gpu_per_node: unknown key; did you mean 'gpus_per_node'?\n"
-        "  try: known keys: name, provider, service, sku, nodes, gpus_per_node, priority, storage, image, note",
+        "  try: known keys: name, provider, service, sku, nodes, gpus_per_node, priority, storage, pool, image, note",
     ),
     "an unknown key at the top": ("nmae: x\n", "e.yaml:1: nmae: unknown key; did you mean 'name'?"),
     "a missing key": ("setups: []\n", "e.yaml: name: this key is required\n  try: add it"),

@@ -439,7 +439,7 @@ def test_a_thing_that_goes_slowly_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parameters", "says", "phase"),
     [
-        ({"refuses": "release"}, "4 of its things are not gone (tried for 1800 s)", Phase.RELEASING),
+        ({"refuses": "release"}, "4 of its things are not gone (tried for 120 s)", Phase.RELEASING),
         ({"slow_release": 10_000}, "4 of its things are not gone (tried for 1800 s)", Phase.RELEASING),
         ({"refuses": "collect"}, "its files could not be brought home; nothing was released", Phase.COLLECTING),
     ],

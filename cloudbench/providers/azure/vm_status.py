@@ -104,7 +104,7 @@ def glance(seen: Seen, *, now: str) -> Status | None:
         return Status(vendor_state=state)
     failed = [machine.error for machine in seen.machines.values() if machine.state == "failed" and machine.error]
     if seen.error or failed:
-        there = sum(machine.state == "succeeded" for machine in seen.machines.values())
+        there = sum(machine.state != "failed" for machine in seen.machines.values())
         error = seen.error or {"code": "", "details": failed}
         return _refused(error, f"{there} of {seen.nodes} machines could be had", state)
     gone = [name for name, machine in sorted(seen.machines.items()) if machine.is_gone]
@@ -171,14 +171,15 @@ def _parts(error: Wire) -> Iterator[Wire]:
 
 def _has_ended(seen: Seen, node: int) -> bool:
     machine = seen.machines.get(f"node-{node}")
-    return node in seen.ended or (machine is not None and (machine.is_gone or machine.power == "stopped"))
+    return node in seen.ended or (machine is not None and machine.power in ("deallocated", "stopped"))
 
 
 def _is_over(seen: Seen, now: str) -> bool:
     """Whether machines were taken away because their time was over, and not before it."""
     until = _moment((seen.tags or {}).get(UNTIL, ""))
     gone = [_moment(machine.changed_at or now) for machine in seen.machines.values() if machine.is_gone]
-    return until is not None and any(at is not None and at >= until for at in gone)
+    # Azure keeps to the minute.
+    return until is not None and any(at is not None and at >= until - datetime.timedelta(minutes=1) for at in gone)
 
 
 def _moment(text: str) -> datetime.datetime | None:

@@ -1,0 +1,273 @@
+"""How runs on virtual machines end where Azure fails on purpose, and what is left of them: nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from cloudbench.errors import CapacityError, CredentialsError, QuotaError, UsageError
+from cloudbench.providers.azure.account import Registry, Secret
+from cloudbench.providers.azure.vm import AzureVmProvider
+from cloudbench.providers.base import Request
+from cloudbench.run import Outcome, Status
+from tests.providers.azure.vm_world import QUICK, AzureVmWorld
+from tests.providers.conformance import (
+    FOREVER,
+    ended,
+    read_log,
+    release_all,
+    start,
+    until,
+    wait_for_line,
+)
+
+Play = Callable[..., AzureVmWorld]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    """Begin a rehearsal that goes by these fields of a scenario."""
+    worlds: list[AzureVmWorld] = []
+
+    def play(**changes: object) -> AzureVmWorld:
+        worlds.append(AzureVmWorld(tmp_path / "rehearsal", msgspec.structs.replace(QUICK, **changes)))
+        return worlds[-1]
+
+    yield play
+    for world in worlds:
+        world.close()
+
+
+def begun(world: AzureVmWorld, command: str, **changes: object) -> tuple[AzureVmProvider, Request]:
+    provider = world.connect()
+    return provider, start(provider, world.plan(command, **{"nodes": 1, **changes}))  # type: ignore[arg-type]
+
+
+def end_of(world: AzureVmWorld, command: str = FOREVER, **changes: object) -> tuple[Request, Status]:
+    provider, request = begun(world, command, **changes)
+    return request, ended(provider, request)
+
+
+def released(world: AzureVmWorld, request: Request) -> bool:
+    handles = [step.handle for step in request.steps]
+    until(lambda: release_all(world.connect(), handles))
+    return not world.left(request.plan)
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "told"),
+    [("AccountCoreQuotaReached", QuotaError, "QuotaExceeded"), ("UnsupportedVMSize", CapacityError, "SkuNotAvailable")],
+)
+def test_what_azure_knows_beforehand_is_told_when_it_is_asked_for(
+    play: Play, code: str, kind: type[CapacityError], told: str
+) -> None:
+    world = play(allocation_error=code, nodes_granted=0)
+    provider = world.connect()
+    request = provider.render(world.plan("true"), 1)
+    list(provider.provision(request))
+    with pytest.raises(kind) as refused:
+        provider.submit(request)
+    assert type(refused.value) is kind
+    assert (refused.value.why or "").startswith(f"{told}: ")
+    assert released(world, request)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "outcome", "told"),
+    [
+        ({"allocation_error": "AllocationFailed", "nodes_granted": 1}, Outcome.NO_CAPACITY, "1 of 2 machines"),
+        ({"allocation_error": "AllocationTimedOut", "nodes_granted": 0}, Outcome.NO_CAPACITY, "0 of 2 machines"),
+        ({"unusable_nodes": 1}, Outcome.INFRASTRUCTURE, "OSProvisioningTimedOut"),
+    ],
+    ids=["partial", "none", "unusable"],
+)
+def test_machines_that_cannot_be_had_end_the_run_and_leave_nothing(
+    play: Play, tmp_path: Path, scenario: dict[str, object], outcome: Outcome, told: str
+) -> None:
+    world = play(**scenario)
+    request, status = end_of(world, nodes=2)
+    assert status.outcome is outcome
+    assert status.reason
+    assert told in status.reason
+    assert "Azure says: " in status.reason
+    world.connect().collect(request.job, tmp_path / "home")
+    operations = json.loads((tmp_path / "home" / "service" / "operations.json").read_text())
+    assert "Failed" in {operation["properties"]["provisioningState"] for operation in operations}
+    assert {path.name for path in (tmp_path / "home" / "service").glob("*.json")} >= {
+        "deployment.json",
+        "machines.json",
+    }
+    assert released(world, request)
+
+
+def test_a_spot_machine_that_is_taken_back_ends_the_run_as_preempted(play: Play, tmp_path: Path) -> None:
+    world = play(preempt_after_s=600.0)
+    provider, request = begun(world, FOREVER, nodes=2, priority="low-priority")
+    wait_for_line(provider, request, b"line")
+    world.clock.advance(700.0)
+    status = ended(provider, request)
+    assert status.outcome is Outcome.PREEMPTED
+    assert "node-1" in (status.reason or "")
+    provider.collect(request.job, tmp_path / "home")
+    assert (tmp_path / "home" / "node-1" / "rank-1.log").read_bytes().startswith(b"line\n")
+    assert released(world, request)
+
+
+def test_azure_takes_machines_away_whose_client_and_node_program_do_not_end(play: Play) -> None:
+    world = play()
+    provider, request = begun(world, FOREVER, timeout_s=3600.0)
+    wait_for_line(provider, request, b"line")
+    world.clock.advance(request.plan.machines_limit_s)
+    status = ended(world.connect(), request)
+    assert status.outcome is Outcome.TIMED_OUT
+    assert "Azure took the machines away" in (status.reason or "")
+    assert not world.living(request.plan)
+
+
+def test_ones_own_success_that_was_not_heard_is_success(play: Play) -> None:
+    world = play(fail_after_success=2)
+    assert end_of(world, "true")[1].outcome is Outcome.SUCCEEDED
+
+
+def test_a_service_that_asks_for_patience_is_given_it(play: Play) -> None:
+    world = play(throttle_every=4, retry_after_s=0)
+    assert end_of(world, "true")[1].outcome is Outcome.SUCCEEDED
+
+
+def test_what_is_deleted_slowly_is_not_gone_before_it_is(play: Play) -> None:
+    world = play(delete_s=600.0)
+    request, _ = end_of(world, "true")
+    provider = world.connect()
+    assert not provider.release(request.job)
+    assert not provider.release(request.job), "it is being deleted, and still there"
+    assert not provider.release(request.steps[0].handle), "its folder may be in use"
+    world.clock.advance(700.0)
+    assert released(world, request)
+
+
+def test_a_group_that_is_anothers_is_neither_used_nor_deleted(play: Play) -> None:
+    world = play()
+    provider = world.connect()
+    ours = world.plan("true")
+    theirs = msgspec.structs.replace(ours, owner="somebody-else", id="their-run")
+    request = provider.render(ours, 1)
+    start(provider, theirs)
+    body = {"location": "rehearsal", "tags": {"cloudbench_owner": theirs.owner, "cloudbench_run": theirs.id}}
+    world.resources.make_group(request.job.id, body)
+    list(provider.provision(request))
+    with pytest.raises(UsageError, match="belongs to another run"):
+        provider.submit(request)
+    provider.stop(request.job)
+    with pytest.raises(Exception, match="its tags differ"):
+        provider.release(request.job)
+    assert world.resources.group(request.job.id)
+
+
+def test_a_group_that_somebody_else_deleted_ends_the_run_for_a_reason(play: Play) -> None:
+    world = play()
+    provider, request = begun(world, FOREVER)
+    wait_for_line(provider, request, b"line")
+    world.resources.delete_group(request.job.id)
+    status = ended(provider, request)
+    assert status.outcome is Outcome.INFRASTRUCTURE
+    assert "deleted" in (status.reason or "")
+
+
+def test_a_machine_that_cannot_fetch_the_node_program_says_so(play: Play, tmp_path: Path) -> None:
+    world = play()
+    provider = world.connect()
+    request = provider.render(world.plan("true", nodes=1), 1)
+    list(provider.provision(request))
+    (world.folder(request.plan) / "cloudbench-node.pyz").unlink()
+    provider.submit(request)
+    status = ended(provider, request)
+    assert status.outcome is Outcome.INFRASTRUCTURE
+    assert status.last_lines == ("GET failed: 404", "the share does not answer, or refuses")
+    provider.collect(request.job, tmp_path / "home")
+    assert "GET failed: 404" in (tmp_path / "home" / "service" / "node-0-script.log").read_text()
+
+
+def test_a_wrong_token_is_refused_before_anything_is_made(play: Play) -> None:
+    world = play()
+    provider = world.connect(resources_token=Secret("wrong"))
+    request = provider.render(world.plan("true"), 1)
+    [problem] = [problem for problem in provider.check(request) if problem.severity == "error"]
+    assert problem.exit_code == CredentialsError.exit_code
+    assert not world.left(request.plan)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"timeout_s": 82000.0}, "too long"),
+        ({"storage_key": None}, "key of the storage account"),
+        ({"registry": Registry(server="images.example.com", identity="id")}, "password only"),
+    ],
+)
+def test_what_virtual_machines_cannot_do_is_told_beforehand(play: Play, change: dict[str, object], told: str) -> None:
+    world = play()
+    plan = world.plan("true", image="images.example.com/bench:1", timeout_s=float(str(change.pop("timeout_s", 60))))
+    provider = world.connect(**change)
+    [problem] = [each for each in provider.check(provider.render(plan, 1)) if each.severity == "error"]
+    assert told in problem.what
+    assert problem.exit_code == 2
+
+
+def test_the_share_is_mounted_and_the_job_finds_it(play: Play) -> None:
+    world = play()
+    folder = world.rehearsal.files.folder("cloudbench")
+    (folder / "data").mkdir()
+    (folder / "data" / "words").write_text("from the share")
+    provider, request = begun(world, 'cat "$CLOUDBENCH_STORAGE/data/words"')
+    assert ended(provider, request).outcome is Outcome.SUCCEEDED
+    assert read_log(provider, request, 0, "rank-0.log") == b"from the share"
+
+
+def test_local_storage_is_on_the_machines_own_disk(play: Play) -> None:
+    world = play()
+    provider, request = begun(world, 'cd "$CLOUDBENCH_STORAGE" && pwd', storage="local")
+    assert ended(provider, request).outcome is Outcome.SUCCEEDED
+    disk = world.rehearsal.folder / "nodes" / f"{request.job.id}-node-0"
+    assert read_log(provider, request, 0, "rank-0.log").decode().startswith(str(disk))
+
+
+def test_an_image_is_run_by_the_machines_docker(play: Play) -> None:
+    world = play()
+    provider, request = begun(world, 'echo "in $CLOUDBENCH_IMAGE"', image="some/image:1")
+    assert ended(provider, request).outcome is Outcome.SUCCEEDED
+    assert read_log(provider, request, 0, "rank-0.log") == b"in some/image:1\n"
+
+
+def test_polls_ask_as_much_for_many_runs_as_for_one(play: Play) -> None:
+    world = play(allocation_s=600.0)
+    provider = world.connect()
+    jobs = []
+    for count in (1, 4):
+        while len(jobs) < count:
+            jobs.append(start(provider, world.plan("true")).job)
+        before = world.rehearsal.resources.calls.total()
+        provider.poll(jobs)
+        assert world.rehearsal.resources.calls.total() - before == 2
+
+
+def test_keys_and_addresses_are_nowhere_to_be_seen(play: Play, tmp_path: Path) -> None:
+    world = play()
+    provider, request = begun(world, f"env; {FOREVER}")
+    wait_for_line(provider, request, b"CLOUDBENCH_RANK")
+    exposed = []
+    for process in psutil.process_iter():
+        try:
+            exposed.append(json.dumps([process.cmdline(), process.environ()]))
+        except psutil.Error:
+            continue
+    provider.collect(request.job, tmp_path / "home")
+    exposed += [path.read_text() for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    exposed += [msgspec.json.encode(request).decode(), repr(provider._account), repr(request)]
+    assert any("CLOUDBENCH_RANK" in text for text in exposed)
+    for secret in (world.endpoints.storage_key, world.endpoints.resources_token, "sig="):
+        assert not [text for text in exposed if secret in text]

@@ -159,7 +159,9 @@ class AzureBatchProvider:
     def collect(self, job: Handle, into: Path) -> None:
         """Bring home what the nodes pushed; where the job failed, also what only the service has, as `service/…`."""
         self._share.collect(job.id, into)
-        seen = self._see([job])[job]
+        with translated(f"asking for the job {job.id}"):
+            found = self._job(job.id)
+        seen = Seen(job=found) if found and found.get("state") == "completed" else self._see([job])[job]
         if seen.job is not None:
             batch_diagnostics.collect(self._client, job.id, seen, into / "service")
 
@@ -198,10 +200,13 @@ class AzureBatchProvider:
         return list(dict.fromkeys(found))
 
     def machine_image(self) -> MachineImage:
-        """The machine image, from what the service lists now."""
+        """The machine image, from what the service lists; it is asked once."""
+        return choose_image(self._images, today=datetime.datetime.now(datetime.timezone.utc).isoformat())
+
+    @functools.cached_property
+    def _images(self) -> list[dict[str, Any]]:
         with translated("asking which images the service supports"):
-            listed = _listed(self._client.list_supported_images())
-        return choose_image(listed, today=datetime.datetime.now(datetime.timezone.utc).isoformat())
+            return _listed(self._client.list_supported_images())
 
     def _see(self, jobs: Collection[Handle]) -> dict[Handle, Seen]:
         """What the listings show of the jobs; pools are listed only while a job may have one that says something."""
@@ -242,7 +247,7 @@ class AzureBatchProvider:
         from azure.core.exceptions import ResourceNotFoundError
 
         try:
-            return dict(self._client.get_job(name, select=["id", "state", "metadata"]).as_dict())
+            return dict(self._client.get_job(name, select=["id", "state", "metadata", "executionInfo"]).as_dict())
         except ResourceNotFoundError:
             return None
 

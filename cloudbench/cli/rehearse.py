@@ -28,8 +28,9 @@ def rehearse(serve: bool, scenario: str | None, output_format: str) -> int:
 
     from cloudbench.cli.session import home
     from cloudbench.errors import UsageError
-    from cloudbench.rehearsal.azure import AzureRehearsal, remove_dead
+    from cloudbench.rehearsal.azure import AzureRehearsal
     from cloudbench.rehearsal.azure_batch.scenario import load_scenario
+    from cloudbench.rehearsal.presence import remove_dead
 
     if not serve:
         raise UsageError(

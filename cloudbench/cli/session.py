@@ -134,11 +134,12 @@ class Session:
 
         Where its process is gone, everything in it is gone as well: stand-ins that hold nothing tell so.
         """
-        from cloudbench.rehearsal.azure import find_endpoints
+        from cloudbench.rehearsal.azure import Endpoints
+        from cloudbench.rehearsal.presence import find_endpoints
 
         name = (recorded or "").removeprefix(_REHEARSAL)
         if name and (self._rehearsal is None or name != self._rehearsal[0]):
-            found = find_endpoints(self.home / "rehearsals" / name)
+            found = find_endpoints(self.home / "rehearsals" / name, Endpoints)
             if found:
                 return found
         return self._own_rehearsal()[1]
@@ -146,8 +147,9 @@ class Session:
     def _own_rehearsal(self) -> tuple[str, Endpoints]:
         """The stand-ins of this command, begun when they are first needed; they end with the command."""
         if self._rehearsal is None:
-            from cloudbench.rehearsal.azure import AzureRehearsal, remove_dead
+            from cloudbench.rehearsal.azure import AzureRehearsal
             from cloudbench.rehearsal.azure_batch.scenario import load_scenario
+            from cloudbench.rehearsal.presence import remove_dead
 
             scenario = load_scenario(self._scenario) if self._scenario else None
             root, name = self.home / "rehearsals", secrets.token_hex(4)

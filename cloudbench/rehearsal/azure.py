@@ -1,15 +1,12 @@
 """Azure on this machine: the stand-ins of Batch, Files and Resource Manager together, for one rehearsal.
 
-The folder of a rehearsal holds its nodes and its share. `endpoints.json` in it tells other processes of this user
-where the stand-ins answer, for as long as the lifeline is held.
+The folder of a rehearsal holds its nodes and its share.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
-import os
 import secrets
 import shutil
 import threading
@@ -25,11 +22,11 @@ from cloudbench.rehearsal.azure_files import FilesStandIn
 from cloudbench.rehearsal.azure_resources import MountableShares, ResourcesStandIn
 from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
+from cloudbench.rehearsal.presence import tell_endpoints
 
 SHARE = "cloudbench"
 _ACCOUNT = "rehearsal"
 _SUBSCRIPTION, _REGION = "00000000-0000-0000-0000-000000000000", "rehearsal"
-_ENDPOINTS = "endpoints.json"
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,9 +98,7 @@ class AzureRehearsal:
             resources_token=self._token,
         )
         self.files.make_share(SHARE)
-        descriptor = os.open(self.folder / _ENDPOINTS, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(endpoints))
+        tell_endpoints(self.folder, endpoints)
         if self._scenario.share_outage_after_s is not None:
             self._outage = threading.Thread(target=self._break_share, name="share outage", daemon=True)
             self._outage.start()
@@ -161,34 +156,3 @@ class AzureRehearsal:
             self.files.outage = "hangs"
             self.clock.wait_until(begin + self._scenario.share_outage_s, unless=self._closing.is_set)
             self.files.outage = None
-
-
-def find_endpoints(folder: Path) -> Endpoints | None:
-    """Where the rehearsal in that folder answers; None where there is none, or its process is gone."""
-    if not _is_held(folder / "nodes" / "lifeline"):
-        return None
-    try:
-        return msgspec.json.decode((folder / _ENDPOINTS).read_bytes(), type=Endpoints)
-    except (OSError, msgspec.DecodeError):
-        return None
-
-
-def remove_dead(root: Path) -> None:
-    """Remove the folders of rehearsals below `root` whose process was killed."""
-    for folder in root.glob("*"):
-        if (folder / _ENDPOINTS).exists() and not _is_held(folder / "nodes" / "lifeline"):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_held(lifeline: Path) -> bool:
-    try:
-        descriptor = os.open(lifeline, os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

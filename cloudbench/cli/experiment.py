@@ -24,6 +24,7 @@ Examples:
 @options.scenario
 @options.retries
 @options.azure
+@options.aws
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @options.output_format("table", "json")
 def run(
@@ -35,6 +36,7 @@ def run(
     scenario: str | None,
     retries: int,
     azure: tuple[str, ...],
+    aws: tuple[str, ...],
     yes: bool,
     output_format: str,
 ) -> int:
@@ -54,5 +56,6 @@ def run(
         ask=not yes,
         output_format=output_format,
         azure=azure,
+        aws=aws,
         scenario=scenario,
     )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import click
 import msgspec
 
+from cloudbench.cli.aws_settings import parse_aws_options
 from cloudbench.cli.session import Session, exit_code, refuse_problems, tell_failures
 from cloudbench.cli.settings import parse_azure_options
 from cloudbench.errors import LimitError, UsageError
@@ -32,13 +33,14 @@ def launch(
     ask: bool,
     output_format: str,
     azure: Sequence[str] = (),
+    aws: Sequence[str] = (),
     scenario: str | None = None,
 ) -> int:
     """Plan the experiment, check it, run it and print its summary; the exit code."""
     if rehearsal and any(setup.provider == "local" for setup in experiment.setups):
         raise UsageError(
             "--rehearse: the local provider trains on this machine already",
-            todo="leave --rehearse out, or name a cloud: --provider azure",
+            todo="leave --rehearse out, or name a cloud: --provider azure, --provider aws",
         )
     if scenario and not rehearsal:
         raise UsageError("--scenario: only a rehearsal goes by one", todo="add --rehearse, or leave it out")
@@ -47,7 +49,13 @@ def launch(
             "--detach: the stand-ins of a rehearsal live in this command, and end with it",
             todo="leave --detach out; or keep stand-ins up with cloudbench rehearse --serve, and submit to those",
         )
-    session = Session(detach=detach, progress=True, azure=parse_azure_options(azure), scenario=scenario)
+    session = Session(
+        detach=detach,
+        progress=True,
+        azure=parse_azure_options(azure),
+        aws=parse_aws_options(aws),
+        scenario=scenario,
+    )
     plans = plan_experiment(
         experiment,
         templates,

@@ -23,6 +23,9 @@ scenario = click.option(
 azure = click.option(
     "--azure", multiple=True, metavar="KEY=VALUE", help="A setting of the Azure account, such as share=NAME."
 )
+aws = click.option(
+    "--aws", multiple=True, metavar="KEY=VALUE", help="A setting of the AWS account, such as bucket=NAME."
+)
 retries = click.option(
     "--retries",
     type=click.IntRange(min=0),

@@ -13,9 +13,10 @@ import click
 import msgspec
 import platformdirs
 
+from cloudbench.cli.aws_session import AwsAccounts
 from cloudbench.cli.progress import Progress
 from cloudbench.engine import Engine
-from cloudbench.errors import CloudbenchError, CredentialsError, UsageError
+from cloudbench.errors import CloudbenchError, CredentialsError
 from cloudbench.run import EXIT_CODES, Outcome, Run
 from cloudbench.store import Store
 
@@ -45,6 +46,7 @@ class Session:
         detach: nodes that are started go on without this process.
         progress: tell on standard error what is done.
         azure: settings of Azure that were given as options; None where the command has no such options.
+        aws: the same of AWS.
         scenario: how a rehearsal that this command begins goes; all goes well where it is None.
     """
 
@@ -54,12 +56,14 @@ class Session:
         detach: bool = False,
         progress: bool = False,
         azure: Mapping[str, str] | None = None,
+        aws: Mapping[str, str] | None = None,
         scenario: str | None = None,
     ) -> None:
         self.home = home()
         self.store = Store(self.home)
         self._detach = detach
         self._azure = azure
+        self._aws = AwsAccounts(self.home / "rehearsals", options=aws, scenario=scenario)
         self._scenario = scenario
         self._rehearsal: tuple[str, Endpoints] | None = None
         self._providers: dict[tuple[str | None, ...], Provider] = {}
@@ -94,16 +98,16 @@ class Session:
             account = self._azure_account(plan)
             provider = azure_provider(account, service=plan.setup.service, one_by_one=plan.setup.pool is not None)
         else:
-            raise UsageError(
-                f"provider {plan.setup.provider!r} is not part of this version of cloudbench",
-                why="it runs on this machine and on Azure so far",
-                todo="--provider local, or --provider azure",
-            )
+            from cloudbench.providers.aws import aws_provider
+
+            provider = aws_provider(self._aws.account(plan), service=plan.setup.service)
         return provider
 
     def _account_name(self, plan: RunPlan) -> str | None:
-        if plan.setup.provider != "azure":
+        if plan.setup.provider == "local":
             return None
+        if plan.setup.provider == "aws":
+            return self._aws.name(plan)
         if plan.rehearsal:
             return f"{_REHEARSAL}{self._own_rehearsal()[0]}"
         from cloudbench.providers.azure import check_service

@@ -66,6 +66,7 @@ Examples:
 @options.scenario
 @options.retries
 @options.azure
+@options.aws
 @click.option("--yes", is_flag=True, help="Do not ask before spending money.")
 @options.output_format("table", "json")
 def submit(
@@ -92,6 +93,7 @@ def submit(
     scenario: str | None,
     retries: int,
     azure: tuple[str, ...],
+    aws: tuple[str, ...],
     yes: bool,
     output_format: str,
 ) -> int:
@@ -146,5 +148,6 @@ def submit(
         ask=not yes,
         output_format=output_format,
         azure=azure,
+        aws=aws,
         scenario=scenario,
     )

@@ -82,6 +82,14 @@ class AwsBatchProvider:
         problems = check_size(request.plan)
         if any(problem.severity == "error" for problem in problems):
             return problems
+        if batch_requests.image_of(request.plan) is None:
+            problem = Problem(
+                severity="error",
+                what=f"{request.plan.label}: AWS Batch runs containers, and no image is named",
+                todo="--image NAME (containers/README.md builds one); or --service ec2, which needs none",
+                exit_code=2,
+            )
+            return [*problems, problem]
         if self._account.missing:
             return [*problems, self._account.missing]
         with errors_as_problems(problems):

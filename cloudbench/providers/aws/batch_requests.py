@@ -36,6 +36,7 @@ BATCH = "batch"
 ENVIRONMENT, DEFINITION = "cloudbench-environment", "cloudbench-definition"
 EXPIRES, PRIORITY = "cloudbench-expires", "cloudbench-priority"
 STORAGES = ("local", "efs")
+NO_IMAGE = "(container image)"
 A_WEEK_LATER = "(a week after it is made)"
 
 _MOST_VCPUS = 10_000  # the account's quota is the real limit, and jobs are what costs
@@ -150,18 +151,13 @@ def refuse_impossible(plan: RunPlan, account: AwsAccount) -> None:
     """Refuse what AWS Batch can never run.
 
     Raises:
-        SpecError: several nodes on Spot, no container image, or a storage that is not there.
+        SpecError: several nodes on Spot, or a storage that is not there.
     """
     if plan.nodes > 1 and plan.setup.priority == "low-priority":
         raise SpecError(
             f"{plan.label}: AWS Batch runs a job of {plan.nodes} nodes on dedicated machines only: multi-node parallel "
             "jobs are not supported on Spot",
             todo="--service ec2 takes Spot machines for several nodes; or --priority dedicated",
-        )
-    if plan.image in (None, "none") and not plan.rehearsal:
-        raise SpecError(
-            f"{plan.label}: AWS Batch runs containers, and no image is named",
-            todo="--image NAME (containers/README.md builds one); or --service ec2, which needs none",
         )
     kind = storage_of(plan)
     if kind not in STORAGES:
@@ -179,6 +175,13 @@ def files_marks(plan: RunPlan, attempt: int, account: AwsAccount) -> dict[str, s
         ENVIRONMENT: environment_name(plan, account),
         DEFINITION: definition_name(plan, account),
     }
+
+
+def image_of(plan: RunPlan) -> str | None:
+    """The container image; a rehearsal goes without one, for what stands in for it is there."""
+    if plan.image not in (None, "none"):
+        return plan.image
+    return "cloudbench-cpu" if plan.rehearsal else None
 
 
 def storage_of(plan: RunPlan) -> str:
@@ -297,7 +300,7 @@ def _container(plan: RunPlan, account: AwsAccount) -> dict[str, Any]:
             "efsVolumeConfiguration": {"fileSystemId": account.file_system, "transitEncryption": "ENABLED"},
         }
     return {
-        "image": "cloudbench-cpu" if plan.image in (None, "none") else plan.image,
+        "image": image_of(plan) or NO_IMAGE,
         "command": ["python3", "-c", container_program()],
         "environment": [{"name": "CLOUDBENCH_STORAGE", "value": _MOUNT}],
         "resourceRequirements": [{"type": kind, "value": str(value)} for kind, value in needs.items()],

@@ -65,7 +65,7 @@ def _idle(value: Any) -> Any:
     """The same with every command line replaced by `true`."""
     if isinstance(value, dict):
         return {key: "true" if key.endswith("ommandLine") else _idle(item) for key, item in value.items()}
-    return [_idle(item) for item in value] if isinstance(value, list) else value
+    return [_idle(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def measure(count: int) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
-from cloudbench.errors import CapacityError, InfrastructureError, QuotaError
-from cloudbench.providers.azure.account import AzureAccount, needs_sdk, sign_in, translated
+from cloudbench.errors import CapacityError, CredentialsError, InfrastructureError, QuotaError
+from cloudbench.providers.azure.account import AzureAccount, needs_sdk, service_words, sign_in, translated
 from cloudbench.providers.azure.share import RUN
 from cloudbench.providers.azure.vm_status import outcome_of, words_of
 from cloudbench.run import Outcome
@@ -112,7 +112,12 @@ class Resources:
         with translated(doing):
             try:
                 return self._send("GET", path, DEPLOYMENTS_API)
-            except ResourceNotFoundError:
+            except ResourceNotFoundError as error:
+                words = service_words(error)
+                if words.startswith("SubscriptionNotFound"):
+                    raise CredentialsError(
+                        f"{doing}: the sign-in does not see the subscription {self._account.subscription}", why=words
+                    ) from None
                 return None
 
     def _send(

@@ -15,7 +15,8 @@ from cloudbench.providers.azure.account import Registry, Secret
 from cloudbench.providers.azure.vm import AzureVmProvider
 from cloudbench.providers.base import Request
 from cloudbench.run import Outcome, Status
-from tests.providers.azure.vm_world import QUICK, AzureVmWorld
+from tests.providers.azure.vm_world import AzureVmWorld
+from tests.providers.azure.world import QUICK
 from tests.providers.conformance import (
     FOREVER,
     ended,
@@ -109,7 +110,7 @@ def test_a_spot_machine_that_is_taken_back_ends_the_run_as_preempted(play: Play,
     world = play(preempt_after_s=600.0)
     provider, request = begun(world, FOREVER, nodes=2, priority="low-priority")
     wait_for_line(provider, request, b"line")
-    world.clock.advance(700.0)
+    world.rehearsal.clock.advance(700.0)
     status = ended(provider, request)
     assert status.outcome is Outcome.PREEMPTED
     assert "node-1" in (status.reason or "")
@@ -122,7 +123,7 @@ def test_azure_takes_machines_away_whose_client_and_node_program_do_not_end(play
     world = play()
     provider, request = begun(world, FOREVER, timeout_s=3600.0)
     wait_for_line(provider, request, b"line")
-    world.clock.advance(request.plan.machines_limit_s)
+    world.rehearsal.clock.advance(request.plan.machines_limit_s)
     status = ended(world.connect(), request)
     assert status.outcome is Outcome.TIMED_OUT
     assert "Azure took the machines away" in (status.reason or "")
@@ -146,7 +147,7 @@ def test_what_is_deleted_slowly_is_not_gone_before_it_is(play: Play) -> None:
     assert not provider.release(request.job)
     assert not provider.release(request.job), "it is being deleted, and still there"
     assert not provider.release(request.steps[0].handle), "its folder may be in use"
-    world.clock.advance(700.0)
+    world.rehearsal.clock.advance(700.0)
     assert released(world, request)
 
 
@@ -192,9 +193,12 @@ def test_a_machine_that_cannot_fetch_the_node_program_says_so(play: Play, tmp_pa
     assert "GET failed: 404" in (tmp_path / "home" / "service" / "node-0-script.log").read_text()
 
 
-def test_a_wrong_token_is_refused_before_anything_is_made(play: Play) -> None:
+@pytest.mark.parametrize(
+    "change", [{"resources_token": Secret("wrong")}, {"subscription": "99999999-0000-0000-0000-000000000000"}]
+)
+def test_wrong_credentials_are_told_before_anything_is_made(play: Play, change: dict[str, object]) -> None:
     world = play()
-    provider = world.connect(resources_token=Secret("wrong"))
+    provider = world.connect(**change)
     request = provider.render(world.plan("true"), 1)
     [problem] = [problem for problem in provider.check(request) if problem.severity == "error"]
     assert problem.exit_code == CredentialsError.exit_code

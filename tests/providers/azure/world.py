@@ -11,8 +11,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import psutil
@@ -32,12 +33,13 @@ _CLIENT = """
 import sys, time
 import msgspec
 from cloudbench.plan import RunPlan
-from cloudbench.providers.azure.batch import AzureBatchProvider
+from cloudbench.providers.azure import azure_provider
 from tests.providers.azure.world import account_of
 from cloudbench.rehearsal.azure import Endpoints
 
 plan = msgspec.json.decode(sys.argv[1], type=RunPlan)
-provider = AzureBatchProvider(account_of(msgspec.json.decode(sys.stdin.readline(), type=Endpoints)))
+account = account_of(msgspec.json.decode(sys.stdin.readline(), type=Endpoints))
+provider = azure_provider(account, service=plan.setup.service)
 request = provider.render(plan, 1)
 for handle in provider.provision(request):
     pass
@@ -59,27 +61,33 @@ def account_of(endpoints: Endpoints) -> AzureAccount:
         storage_key=Secret(endpoints.storage_key),
         files_endpoint=endpoints.files_endpoint,
         share=endpoints.share,
+        subscription=endpoints.subscription,
+        region=endpoints.region,
+        resources_endpoint=endpoints.resources_endpoint,
+        resources_token=Secret(endpoints.resources_token),
     )
 
 
-class AzureBatchWorld:
-    """Azure Batch and its share on this machine."""
+class AzureWorld:
+    """One of Azure's services and the share on this machine."""
+
+    service: ClassVar[str]
 
     def __init__(self, folder: Path, scenario: Scenario = QUICK) -> None:
         self.owner = f"conformance-{secrets.token_hex(4)}"
         self.rehearsal = AzureRehearsal(folder, scenario=scenario, containers=False)
         self.endpoints = self.rehearsal.start()
-        self._providers: list[AzureBatchProvider] = []
+        self._clients = ExitStack()
 
-    def connect(self, **changes: Any) -> AzureBatchProvider:
-        provider = AzureBatchProvider(msgspec.structs.replace(account_of(self.endpoints), **changes))
-        self._providers.append(provider)
-        return provider
+    def account(self, **changes: Any) -> AzureAccount:
+        """The account of the stand-ins, with other settings."""
+        return msgspec.structs.replace(account_of(self.endpoints), **changes)
 
     def plan(
         self, command: str, *, nodes: int = 2, timeout_s: float = 120.0, owner: str | None = None, **changes: Any
     ) -> RunPlan:
-        return azure_plan(command, nodes=nodes, timeout_s=timeout_s, owner=owner or self.owner, **changes)
+        owner = owner or self.owner
+        return azure_plan(command, nodes=nodes, timeout_s=timeout_s, owner=owner, service=self.service, **changes)
 
     def start_client(self, plan: RunPlan, *, attached: bool) -> subprocess.Popen[str]:
         client = subprocess.Popen(
@@ -96,17 +104,6 @@ class AzureBatchWorld:
             client.stdin.flush()
             assert client.stdout.readline() == "submitted\n"
         return client
-
-    def living(self, plan: RunPlan) -> list[str]:
-        provider = self.connect()
-        pools = [pool for pool in provider._client.list_pools() if self._is_of(plan, pool.as_dict())]
-        running = [f"process {process.pid} {process.name()}" for process in self.processes(plan)]
-        return [*running, *(f"pool {pool.id}" for pool in pools)]
-
-    def left(self, plan: RunPlan) -> list[str]:
-        jobs = [job.id for job in self.connect()._client.list_jobs() if self._is_of(plan, job.as_dict())]
-        folders = (self.rehearsal.files.folder(self.endpoints.share) / "runs").glob(f"{plan.id}*")
-        return [*self.living(plan), *(f"job {job}" for job in jobs), *(str(path) for path in folders)]
 
     def processes(self, plan: RunPlan) -> Iterator[psutil.Process]:
         """Those that are marked as the run's."""
@@ -133,13 +130,36 @@ class AzureBatchWorld:
         """The attempt's folder on the share, where it really lies."""
         return self.rehearsal.files.folder(self.endpoints.share) / "runs" / f"{plan.id}-a1"
 
+    def folders(self, plan: RunPlan) -> list[str]:
+        """What of the run is on the share."""
+        return [str(path) for path in self.folder(plan).parent.glob(f"{plan.id}*")]
+
     def close(self) -> None:
         """End everything; what a stand-in did wrong fails the test."""
-        for provider in self._providers:
-            provider.close()
-        faults = [*self.rehearsal.batch.faults, *self.rehearsal.files.faults]
+        self._clients.close()
+        stand_ins = (self.rehearsal.batch, self.rehearsal.files, self.rehearsal.resources)
+        faults = [fault for stand_in in stand_ins for fault in stand_in.faults]
         self.rehearsal.close()
         assert not faults, faults
+
+
+class AzureBatchWorld(AzureWorld):
+    """Azure Batch and its share on this machine."""
+
+    service = "batch"
+
+    def connect(self, **changes: Any) -> AzureBatchProvider:
+        return self._clients.enter_context(closing(AzureBatchProvider(self.account(**changes))))
+
+    def living(self, plan: RunPlan) -> list[str]:
+        provider = self.connect()
+        pools = [pool for pool in provider._client.list_pools() if self._is_of(plan, pool.as_dict())]
+        running = [f"process {process.pid} {process.name()}" for process in self.processes(plan)]
+        return [*running, *(f"pool {pool.id}" for pool in pools)]
+
+    def left(self, plan: RunPlan) -> list[str]:
+        jobs = [job.id for job in self.connect()._client.list_jobs() if self._is_of(plan, job.as_dict())]
+        return [*self.living(plan), *(f"job {job}" for job in jobs), *self.folders(plan)]
 
     def _is_of(self, plan: RunPlan, thing: dict[str, Any]) -> bool:
         return {"name": "cloudbench_run", "value": plan.id} in (thing.get("metadata") or ())

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   cloudbench doctor --provider azure
+  cloudbench doctor --provider azure --service vm
   cloudbench doctor --provider azure --format json"""
 )
 @click.option("--provider", type=click.Choice(["azure"]), required=True, help="Whose account to look at.")
+@click.option("--service", type=click.Choice(["batch", "vm"]), default="batch", show_default=True)
 @options.azure
 @options.output_format("text", "json")
-def doctor(provider: str, azure: tuple[str, ...], output_format: str) -> int:
+def doctor(provider: str, service: str, azure: tuple[str, ...], output_format: str) -> int:
     """Check an account before a run needs it; nothing is made or changed.
 
     Exit codes: 0 all is well, 3 the credentials are missing or refused, 4 something else is missing.
@@ -33,8 +35,8 @@ def doctor(provider: str, azure: tuple[str, ...], output_format: str) -> int:
     from cloudbench.providers.azure.readiness import find_out
     from cloudbench.store import Store
 
-    account = azure_account(parse_azure_options(azure), "batch", complete=False)
-    findings = find_out(account, owner=Store(home()).owner)
+    account = azure_account(parse_azure_options(azure), service, complete=False)
+    findings = find_out(account, owner=Store(home()).owner, service=service)
     _tell(findings, output_format)
     codes = [finding.exit_code for finding in findings if finding.state == "failed"]
     return min(codes, default=0)

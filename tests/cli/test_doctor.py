@@ -37,6 +37,21 @@ def test_an_account_that_is_ready_has_no_failure(cloudbench: Cloudbench, rehears
     assert methods == {"GET"}, "the doctor reads only"
 
 
+def test_virtual_machines_need_other_settings_and_are_looked_over_as_well(
+    cloudbench: Cloudbench, rehearsal: AzureRehearsal, environment: dict[str, str]
+) -> None:
+    found = checks(cloudbench, 0, "--service", "vm")
+    assert {check["state"] for check in found} == {"ok", "note"}
+    assert any("nothing of" in check["what"] for check in found)
+    assert {call.split()[0] for call in rehearsal.resources.calls} == {"GET"}, "the doctor reads only"
+    environment["CLOUDBENCH_AZURE_RESOURCES_TOKEN"] = environment["CLOUDBENCH_AZURE_STORAGE_KEY"]
+    failures = [check for check in checks(cloudbench, 3, "--service", "vm") if check["state"] == "failed"]
+    assert all("refused the credentials" in check["what"] for check in failures)
+    del environment["CLOUDBENCH_AZURE_SUBSCRIPTION"]
+    [check] = checks(cloudbench, 3, "--service", "vm")
+    assert "CLOUDBENCH_AZURE_SUBSCRIPTION" in check["todo"]
+
+
 def test_no_account_is_told_with_what_to_set(cloudbench: Cloudbench) -> None:
     [check] = checks(cloudbench, 3)
     assert check["state"] == "failed"

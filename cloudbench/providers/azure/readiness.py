@@ -11,6 +11,8 @@ from cloudbench.errors import CloudbenchError, CredentialsError
 from cloudbench.providers.azure.account import AzureAccount
 from cloudbench.providers.azure.batch import AzureBatchProvider
 from cloudbench.providers.azure.share import Share
+from cloudbench.providers.azure.vm import AzureVmProvider
+from cloudbench.providers.base import Provider
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -23,11 +25,43 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     exit_code: int = 4
 
 
-def find_out(account: AzureAccount, *, owner: str) -> list[Finding]:
-    """Look at the settings, the Batch account, its images, the share, and at what is left of that owner's runs."""
+def find_out(account: AzureAccount, *, owner: str, service: str = "batch") -> list[Finding]:
+    """Look at the settings, the service (its images as well), the share, and at what is left of that owner's runs.
+
+    Args:
+        service: `batch` or `vm`.
+    """
     if account.missing:
         missing = account.missing
         return [_failed(CredentialsError(missing.what, why=missing.why, todo=missing.todo))]
+    return _look_at_machines(account, owner) if service == "vm" else _look_at_batch(account, owner)
+
+
+def _look_at_machines(account: AzureAccount, owner: str) -> list[Finding]:
+    provider, share = AzureVmProvider(account), Share(account)
+    speaks = "a stand-in on this machine" if account.is_stand_in else "with the sign-in of this machine"
+    try:
+        return [
+            Finding(
+                state="ok",
+                what=f"subscription {account.subscription} in {account.region}, {speaks}; "
+                f"share {account.share} of storage account {account.storage_account}",
+            ),
+            _asked(lambda: _share(share, account)),
+            _keys(account),
+            _asked(lambda: _left(provider, owner)),
+            Finding(
+                state="note",
+                what="quotas are not looked at: Azure tells before a machine is made where one is reached",
+                todo=f"az vm list-usage --location {account.region}",
+            ),
+        ]
+    finally:
+        provider.close()
+        share.close()
+
+
+def _look_at_batch(account: AzureAccount, owner: str) -> list[Finding]:
     batch, share = AzureBatchProvider(account), Share(account)
     try:
         return [
@@ -83,8 +117,8 @@ def _keys(account: AzureAccount) -> Finding:
     )
 
 
-def _left(batch: AzureBatchProvider, owner: str) -> Finding:
-    left = [f"{handle.kind} {handle.id}" for handle in batch.find(owner)]
+def _left(provider: Provider, owner: str) -> Finding:
+    left = [f"{handle.kind} {handle.id}" for handle in provider.find(owner)]
     if not left:
         return Finding(state="ok", what=f"nothing of {owner} is left there")
     return Finding(

@@ -12,8 +12,8 @@ FILES_URL = "CLOUDBENCH_FILES_URL"
 _LOAD = """\
 import json, os, subprocess, sys, tempfile, time, urllib.request
 
-def ask(url, data=None, headers={}, method=None, patience=8):
-    for pause in [1, 2, 4, 8, 15, 15, 15][:patience] + [None]:
+def ask(url, data=None, headers={}, method=None):
+    for pause in [1, 2, 4, 8, 15, 15, 15, None]:
         try:
             request = urllib.request.Request(url, data, headers, method=method)
             with urllib.request.urlopen(request, timeout=60) as answer:
@@ -50,7 +50,7 @@ def tell(path, service=os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http
 
 def meet(node, address, meeting):
     if node == 0:
-        ask(meeting["put"], address.encode(), method="PUT")
+        ask(meeting["put"], address.encode(), {"Content-Type": "application/octet-stream"}, "PUT")
         return address
     deadline = time.monotonic() + 600
     while True:

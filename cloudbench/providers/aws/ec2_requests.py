@@ -6,7 +6,6 @@ program has ended, at the latest when their limit is reached, also when no clien
 
 from __future__ import annotations
 
-import math
 import shlex
 from typing import Any, Literal
 
@@ -18,12 +17,10 @@ from cloudbench.providers.aws.account import AwsAccount
 from cloudbench.providers.aws.bootstrap import instance_program
 from cloudbench.providers.aws.files import ADDRESSES, GIVEN
 from cloudbench.providers.aws.requests import (
-    END_S,
     FILES_ADDRESS,
     SECURITY_GROUPS,
     SUBNETS,
     attempt_name,
-    lifetime_s,
     marks,
     size_of,
     tag_specifications,
@@ -106,7 +103,7 @@ def storage_of(plan: RunPlan, account: AwsAccount) -> str:
 
 def limit_minutes(plan: RunPlan) -> int:
     """After how long the instances end themselves, whatever happens."""
-    return math.ceil((lifetime_s(plan) + END_S) / 60)
+    return max(int(plan.machines_limit_s // 60), 1)
 
 
 def _instances(plan: RunPlan, name: str, tags: dict[str, str], account: AwsAccount, storage: str) -> dict[str, Any]:

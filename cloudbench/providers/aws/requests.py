@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,10 +10,10 @@ from cloudbench.errors import SpecError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.aws.files import ATTEMPT, NODES, OWNER, RUN, SERVICE
 
-ALLOWANCE_S = 1800.0
-"""How much longer than the run the nodes can read and push: the time in which AWS finds and prepares the machines."""
 END_S = 300.0
 """How much longer than its own limit a job may run, so that its nodes end by themselves and push their last bytes."""
+
+_WAIT_S = 3600.0
 
 SUBNETS = "(subnets of the default VPC)"
 SECURITY_GROUPS = "(default security group of the VPC)"
@@ -27,8 +26,8 @@ def attempt_name(run: str, attempt: int) -> str:
 
 
 def lifetime_s(plan: RunPlan) -> float:
-    """How long the nodes of an attempt can read and push."""
-    return math.ceil(plan.timeout_s) + ALLOWANCE_S
+    """How long the nodes of an attempt can read and push: as long as machines may be waited for, and then live."""
+    return plan.machines_limit_s + _WAIT_S
 
 
 def marks(plan: RunPlan, attempt: int, service: str) -> dict[str, str]:

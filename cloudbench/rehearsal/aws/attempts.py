@@ -164,10 +164,10 @@ class Node:
 
     def _file_system(self, configuration: Mapping[str, Any]) -> Path:
         name = str(configuration["fileSystemId"])
-        known = self._world.cloud.backend("efs").file_systems_by_id
-        if self._world.file_systems is None or name not in known:
+        root = self._world.file_systems
+        if root is None or not (root / name).is_dir():
             raise LookupError(f"failed to mount {name}: the file system does not exist")
-        return self._world.file_systems / name / str(configuration.get("rootDirectory") or "").lstrip("/")
+        return root / name / str(configuration.get("rootDirectory") or "").lstrip("/")
 
 
 class Attempt:

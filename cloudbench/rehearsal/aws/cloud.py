@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import secrets
-import sys
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -86,7 +85,7 @@ class Cloud:
             "wsgi.version": (1, 0),
             "wsgi.url_scheme": "http",
             "wsgi.input": io.BytesIO(request.body),
-            "wsgi.errors": sys.stderr,
+            "wsgi.errors": io.StringIO(),
             "wsgi.multithread": True,
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,

@@ -67,16 +67,16 @@ class Instances:
         self._hosts.check_room(str(call.parameters.get("InstanceType")), int(call.parameters["MinCount"]))
         response = ask()
         if response.status == 200:
-            response = self._adopt(response)
+            response = self._adopt(response, group)
             if token:
                 self._given[token] = (call.parameters, response)
         return response
 
-    def _adopt(self, response: Response) -> Response:
+    def _adopt(self, response: Response, group: str | None) -> Response:
         """Put machines behind moto's newest instances, and tell their addresses."""
         reservation = list(self._world.cloud.backend("ec2").reservations.values())[-1]
         before = [instance.private_ip for instance in reservation.instances]
-        hosts = self._hosts.adopt(reservation.instances)
+        hosts = self._hosts.adopt(reservation.instances, group=group)
         self._seen_from[reservation.id] = self._world.now + self._world.scenario.stale_reads_s
         text = response.body.decode()
         for address, host in zip(before, hosts, strict=True):
@@ -88,11 +88,11 @@ class Instances:
     def _begin(self, host: Host) -> None:
         """Run its user data as the machine's first program, and heed its `shutdown`."""
         folder = host.machine.folder
-        programs.install(folder)
+        programs.install(folder, self._world.file_systems)
         if not host.user_data.startswith("#!"):
             return
         script, console, work = folder / "user-data", folder / _CONSOLE, folder / "work"
-        script.write_text(host.user_data)
+        script.write_text(programs.placed(host.user_data, folder))
         script.chmod(0o700)
         (work / "tmp").mkdir(parents=True)
         endpoint = f"{self._world.url}/machines/{host.id}"
@@ -190,8 +190,12 @@ class Instances:
 
     def _delete_group(self, call: Call, ask: Callable[[], Response]) -> Response:
         name = str(call.parameters.get("GroupName"))
-        if self._groups.pop(name, None) is None:
+        if name not in self._groups:
             raise AwsError("InvalidPlacementGroup.Unknown", f"The placement group {name!r} is unknown.")
+        if self._hosts.in_group(name):
+            message = f"The placement group {name!r} is in use and may not be deleted."
+            raise AwsError("InvalidPlacementGroup.InUse", message)
+        del self._groups[name]
         return ec2_response(call.operation, {"return": "true"})
 
     def _known(self, call: Call) -> list[Host] | None:

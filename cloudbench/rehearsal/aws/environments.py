@@ -1,6 +1,7 @@
 """Compute environments and job queues: moto's, with the states between a request and its effect.
 
-moto alone makes and changes them at once, deletes whatever is asked for in any order, and demands a service role.
+moto alone makes and changes them at once, deletes whatever is asked for in any order, demands a service role, and
+forgets how long a queue lets jobs wait.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class _Thing(msgspec.Struct, kw_only=True):
     status: str
     reason: str
     seen_from: float
+    limits: list[dict[str, Any]] = []
 
 
 class Environments:
@@ -75,6 +77,10 @@ class Environments:
         """Whether it never will."""
         return self._things[thing.arn].status == "INVALID"
 
+    def limits(self, queue_arn: str) -> list[dict[str, Any]]:
+        """How long a queue lets its jobs wait for which reason."""
+        return list(self._things[queue_arn].limits)
+
     def _create(self, kind: _Kind, call: Call, ask: Callable[[], Response]) -> Response:
         call.parameters.setdefault("state", "ENABLED")
         if kind is QUEUE:
@@ -86,7 +92,10 @@ class Environments:
         if response.status == 200:
             made = msgspec.json.decode(response.body)[f"{kind.field}Arn"]
             seen_from = self._world.now + self._world.scenario.stale_reads_s
-            self._things[made] = _Thing(kind=kind, arn=made, status="CREATING", reason="", seen_from=seen_from)
+            limits = call.parameters.get("jobStateTimeLimitActions") or []
+            self._things[made] = _Thing(
+                kind=kind, arn=made, status="CREATING", reason="", seen_from=seen_from, limits=limits
+            )
             self._world.timers.after(self._world.scenario.change_s, lambda: self._settle(made))
         return response
 
@@ -99,7 +108,8 @@ class Environments:
         for item in body[kind.listing]:
             thing = self._things[item[f"{kind.field}Arn"]]
             if thing.seen_from <= self._world.now:
-                listed.append({**item, "status": thing.status, "statusReason": thing.reason})
+                limits = {"jobStateTimeLimitActions": thing.limits} if thing.limits else {}
+                listed.append({**item, **limits, "status": thing.status, "statusReason": thing.reason})
         return json_response({kind.listing: listed})
 
     def _update(self, kind: _Kind, call: Call, ask: Callable[[], Response]) -> Response:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cloudbench.rehearsal.aws.cloud import instance_type
@@ -187,16 +187,16 @@ class Hosts:
                 f"{scenario.vcpu_limit} allows for the instance bucket that the specified instance type belongs to.",
             )
 
-    def adopt(self, instances: Sequence[Any]) -> list[Host]:
-        """Put machines behind instances of moto that were asked for together."""
+    def adopt(self, instances: Sequence[Any], *, group: str | None = None) -> list[Host]:
+        """Put machines behind instances of moto that were asked for together, in a placement group or in none."""
+        for instance in instances:
+            instance.placement.group_name = group or ""
         made = [Host(self, instance, index=i, count=len(instances)) for i, instance in enumerate(instances)]
         self._hosts.update((host.id, host) for host in made)
         return made
 
-    def launch(
-        self, types: Sequence[str], *, spot: bool, subnet: str, groups: Sequence[str], tags: dict[str, str]
-    ) -> list[Host]:
-        """Instances of a compute environment, one for each of these types."""
+    def launch(self, types: Sequence[str], resources: Mapping[str, Any], environment: str) -> list[Host]:
+        """Instances of a compute environment with these resources, one for each of these types."""
         ec2 = self.world.cloud.backend("ec2")
         asked = {
             "image_id": "ami-ecs",
@@ -205,18 +205,24 @@ class Hosts:
             "security_group_names": [],
             "is_instance_type_default": False,
             "region_name": ec2.region_name,
-            "subnet_id": subnet,
-            "instance_market_options": "spot" if spot else None,
+            "subnet_id": resources["subnets"][0],
+            "instance_market_options": "spot" if resources["type"] == "SPOT" else None,
             "instance_initiated_shutdown_behavior": "terminate",
         }
-        return self.adopt(
-            [
-                ec2.run_instances(
-                    **asked, instance_type=name, security_group_ids=list(groups), tags={"instance": tags}
-                ).instances[0]
-                for name in types
-            ]
-        )
+        made = []
+        for name in types:
+            groups = list(resources.get("securityGroupIds") or ())
+            tags = {**(resources.get("tags") or {}), "aws:batch:compute-environment": environment}
+            reservation = ec2.run_instances(
+                **asked, instance_type=name, security_group_ids=groups, tags={"instance": tags}
+            )
+            made += reservation.instances
+        return self.adopt(made, group=resources.get("placementGroup"))
+
+    def in_group(self, name: str) -> bool:
+        """Whether an instance is still in that placement group."""
+        hosts = self._hosts.values()
+        return any(host.instance.placement.group_name == name and host.state != "terminated" for host in hosts)
 
     def may_interrupt(self) -> bool:
         """Whether the scenario still has an interruption to give; it is counted."""

@@ -104,12 +104,28 @@ class Jobs:
         except Blocked as blocked:
             wait = (job.runnable_since or 0) + self._world.scenario.explain_s - self._world.now
             if wait <= 0:
-                job.reason = blocked.reason
+                self._explain(job, blocked.reason)
             elif not job.explained:
                 job.explained = True
                 self._world.timers.after(wait, self.look)
             return
         self._launch(job, place)
+
+    def _explain(self, job: Job, reason: str | None) -> None:
+        """Let the job tell why it waits; the queue may say how long it does so."""
+        if reason == job.reason:
+            return
+        job.reason = reason
+        for limit in self.environments.limits(job.order.queue.arn):
+            if (reason or "").startswith(limit["reason"]) and limit["state"] == "RUNNABLE":
+                words = f"Canceled by JobStateTimeLimit action due to reason: {limit['reason']}"
+                since = job.runnable_since
+
+                def give_up(reason: str | None = reason, since: float | None = since, words: str = words) -> None:
+                    if (job.reason, job.runnable_since) == (reason, since):
+                        job.cancel(words)
+
+                self._world.timers.after(limit["maxTimeSeconds"], give_up)
 
     def _find(self, job: Job) -> Place:
         order = job.order
@@ -122,17 +138,11 @@ class Jobs:
         )
 
     def _launch(self, job: Job, place: Place) -> None:
-        resources = place.environment.compute_resources
-        hosts = self._hosts.launch(
-            place.types,
-            spot=resources["type"] == "SPOT",
-            subnet=resources["subnets"][0],
-            groups=resources.get("securityGroupIds") or [],
-            tags={**(resources.get("tags") or {}), "aws:batch:compute-environment": place.environment.name},
-        )
+        environment = place.environment
+        hosts = self._hosts.launch(place.types, environment.compute_resources, environment.name)
         for host in hosts:
-            place.environment.add_instance(host.instance)
-        job.place(place.environment.name, hosts)
+            environment.add_instance(host.instance)
+        job.place(environment.name, hosts)
 
     def _describe(self, parameters: Body) -> Response:
         ids = parameters.get("jobs") or []

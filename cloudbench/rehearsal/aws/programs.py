@@ -17,9 +17,23 @@ REQUESTS = "shutdown-requests"
 _ENDS = ("shutdown", "poweroff", "halt", "reboot")
 _TOUCHES = (
     *("apt", "apt-get", "dnf", "yum", "snap", "systemctl", "service", "sysctl", "modprobe", "hostnamectl"),
-    *("mkfs", "mkfs.ext4", "mkfs.xfs", "mdadm", "mount", "umount", "swapon", "swapoff", "losetup", "parted", "sfdisk"),
+    *("mkfs", "mkfs.ext4", "mkfs.xfs", "mdadm", "umount", "swapon", "swapoff", "losetup", "parted", "sfdisk"),
     *("useradd", "usermod", "groupadd", "iptables", "nft", "ip", "ifconfig"),
 )
+_OWN_PLACES = re.compile(r"(?<![\w.}/-])/(?:mnt|opt)(?=/|\b)")
+
+# mount -t nfs4 -o OPTIONS ID.efs.REGION.amazonaws.com:/ PLACE; mount -t efs ID:/ PLACE
+_MOUNT = """\
+for word; do source=$place place=$word; done
+id=${{source%%[.:]*}}
+case "$id" in
+{cases}  *) echo "mount.nfs4: Failed to resolve server ${{source%%:*}}: Name or service not known" >&2; exit 32;;
+esac
+case "$place" in
+  {root}*) rmdir "$place" && ln -s "$folder" "$place";;
+  *) echo "rehearsal: $place is not this instance's: not mounted" >&2; exit 32;;
+esac
+"""
 
 
 def check(user_data: str) -> None:
@@ -28,20 +42,30 @@ def check(user_data: str) -> None:
     Raises:
         AwsError: it names one by its path, or sets PATH.
     """
-    names = "|".join(map(re.escape, (*_ENDS, *_TOUCHES)))
+    names = "|".join(map(re.escape, (*_ENDS, *_TOUCHES, "mount")))
     if match := re.search(rf"/s?bin/(?:{names})\b|^\s*(?:export\s+)?PATH=", user_data, re.MULTILINE):
         message = f"user data with {match[0].strip()!r} would reach the machine that rehearses: name programs alone"
         raise AwsError("InvalidUserData.NotForRehearsal", message)
 
 
-def install(folder: Path) -> None:
-    """Write them into the machine's `bin`."""
+def placed(user_data: str, folder: Path) -> str:
+    """The script with the places that a root user makes below the root folder in the machine's own folder."""
+    return _OWN_PLACES.sub(lambda found: f"{folder}{found[0]}", user_data)
+
+
+def install(folder: Path, file_systems: Path | None) -> None:
+    """Write them into the machine's `bin`; `mount` shows the folders of EFS, by their names."""
+    for place in ("mnt", "opt"):
+        (folder / place).mkdir(exist_ok=True)
     requests = shlex.quote(str(folder / REQUESTS))
     for name in _ENDS:
         words = '"$*"' if name == "shutdown" else "now"
         _write(folder / "bin" / name, f"printf '%s\\n' {words} >> {requests}\n")
     for name in _TOUCHES:
         _write(folder / "bin" / name, f"echo 'rehearsal: {name} would change this machine: left out' >&2\nexit 1\n")
+    known = sorted(file_systems.iterdir()) if file_systems and file_systems.is_dir() else []
+    cases = "".join(f"  {shlex.quote(at.name)}) folder={shlex.quote(str(at))};;\n" for at in known)
+    _write(folder / "bin" / "mount", _MOUNT.format(cases=cases, root=shlex.quote(f"{folder}/")))
 
 
 def minutes_left(arguments: Sequence[str]) -> float | None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from cloudbench.rehearsal.aws import signatures
 from cloudbench.rehearsal.aws.definitions import Definitions
 from cloudbench.rehearsal.aws.ec2 import Instances
 from cloudbench.rehearsal.aws.environments import Environments
@@ -35,23 +36,31 @@ INSTANCE_PROFILE = "ecsInstanceRole"
 class AwsStandIn:
     """An AWS account on this machine, in one region.
 
-    Any signature is taken; requests without one are refused. It begins with a default network and with the instance
-    profile `ecsInstanceRole`.
+    Requests that nobody signed are refused. It begins with a default network and the instance profile
+    `ecsInstanceRole`.
 
     Args:
         machines: where its instances are; they outlive it, and are closed by whoever made them.
-        file_systems: where the folders of EFS are; without it none can be mounted.
+        file_systems: the folders of EFS, each called as its file system; without it none can be mounted.
+        key: the id and the secret of the only key that may sign; any signature does where it is None.
 
     Raises:
         UsageError: moto is not installed.
     """
 
     def __init__(
-        self, machines: Machines, clock: Clock, *, scenario: Scenario | None = None, file_systems: Path | None = None
+        self,
+        machines: Machines,
+        clock: Clock,
+        *,
+        scenario: Scenario | None = None,
+        file_systems: Path | None = None,
+        key: tuple[str, str] | None = None,
     ) -> None:
         self.calls: Counter[str] = Counter()  # how often a client asked for what, such as `batch:SubmitJob`
         self.presigned: Counter[str] = Counter()  # the same for URLs that it had signed for others
         self._world = world = World(machines, clock, scenario or Scenario(), file_systems)
+        self._key = key
         self._hosts = Hosts(world)
         self._metadata = Metadata(world, self._hosts)
         self._failures = Failures(world)
@@ -135,6 +144,8 @@ class AwsStandIn:
         try:
             call = read_call(request)
             service = call.service
+            if self._key is not None:
+                signatures.check(request, *self._key)
             with self._world.lock:
                 (self.presigned if call.presigned else self.calls)[call.name] += 1
                 return self._carry_out(call)

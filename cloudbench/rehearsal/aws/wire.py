@@ -16,6 +16,8 @@ from cloudbench.rehearsal.server import Request, Response
 
 Body = dict[str, Any]
 
+_MODELS = {"elasticfilesystem": "efs"}  # botocore calls it otherwise than its signatures do
+
 # How each service that a run needs speaks; another one is answered as the first are.
 _JSON_1, _EC2, _QUERY, _S3 = {"ssm", "logs"}, {"ec2"}, {"sts", "iam"}, {"s3"}
 
@@ -131,9 +133,13 @@ def _rest_operation(service: str, request: Request) -> str:
 @functools.cache
 def _rest_operations(service: str) -> tuple[tuple[str, str, re.Pattern[str]], ...]:
     """Name, method and path of each operation."""
+    import botocore.exceptions
     import botocore.session
 
-    model = botocore.session.get_session().get_service_model(service)
+    try:
+        model = botocore.session.get_session().get_service_model(_MODELS.get(service, service))
+    except botocore.exceptions.UnknownServiceError:
+        return ()
     found = []
     for name in model.operation_names:
         http = model.operation_model(name).http

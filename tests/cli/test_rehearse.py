@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Cloudbench
+from tests.providers.conformance import until
 
 Started = Callable[..., "subprocess.Popen[str]"]
 
@@ -196,3 +197,33 @@ def test_no_key_is_anywhere_that_a_run_leaves_or_shows(
     assert any("went wrong: as asked" in text for text in told)
     for secret in [*secrets, "sig="]:
         assert [text[:200] for text in told if secret in text] == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
+def test_a_rehearsal_that_is_cut_off_leaves_nothing(
+    cloudbench: Cloudbench,
+    started: Started,
+    quick: Callable[[str], str],
+    steps_template: Path,
+    tmp_path: Path,
+    number: signal.Signals,
+) -> None:
+    client = started(
+        "submit", *AZURE, "--template", str(steps_template), "--set", "steps=6000", "--set", "pause_s=0.2",
+        "--rehearse", "--scenario", quick(""),
+    )  # fmt: skip
+    until(lambda: json.loads(cloudbench("status", "--format", "json").stdout)["runs"])
+    [run] = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
+    until(lambda: "images/sec" in cloudbench("logs", run["run"]).stdout)
+
+    client.send_signal(number)
+    _, told = client.communicate(timeout=120)
+    until(lambda: not marked(run["run"]))  # a node that cannot push any more gives up after half a minute
+    if number == signal.SIGKILL:
+        assert cloudbench("resume", run["run"]).returncode == 5
+    else:
+        assert client.returncode == 130, told
+
+    [run] = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
+    assert run["phase"] == "released"
+    assert list((tmp_path / "home" / "rehearsals").iterdir()) == []

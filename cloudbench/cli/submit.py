@@ -17,7 +17,7 @@ Examples:
   cloudbench submit --template my_training.yaml --set epochs=2 --dry-run"""
 )
 @click.option("--provider", type=click.Choice(["local", "azure", "aws"]), help="Where to run.  [default: local]")
-@click.option("--service", help="The provider's service; local has process and docker.")
+@click.option("--service", help="The provider's service: local has process and docker, azure batch and vm.")
 @click.option("--sku", help="Machine size, such as NC12 or p3.8xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines.  [default: 1]")
 @click.option(

@@ -6,6 +6,7 @@ comes back. Nobody reaches into the machines: what they say, they push to the sh
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -112,8 +113,10 @@ class AzureVmProvider:
         """Write down that it was stopped, and delete everything; what was pushed so far stays on the share."""
         group = self._resources.group(job.id)
         if group is not None and _tags(group).get(RUN) == job.run:
-            self._share.stop(job.id, int(_tags(group).get(NODES, 0)))
-            self._resources.delete_group(job.id)
+            try:
+                self._share.stop(job.id, int(_tags(group).get(NODES, 0)))
+            finally:  # a share that does not answer must not keep machines that cost
+                self._resources.delete_group(job.id)
 
     def logs(self, job: Handle) -> Sequence[LogFile]:
         """The log files that the nodes have pushed."""
@@ -191,7 +194,9 @@ class AzureVmProvider:
         groups = {group["name"].lower(): group for group in self._resources.groups()}
         if not any(job.id.lower() in groups for job in jobs):
             return {job: Seen() for job in jobs}
-        machines, ended = self._resources.machines(), self._share.ended()
+        machines, ended = self._resources.machines(), {}
+        with contextlib.suppress(InfrastructureError):  # runs go on while the share does not answer
+            ended = self._share.ended()
         found = {}
         for job in jobs:
             name = job.id.lower()

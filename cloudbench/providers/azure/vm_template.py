@@ -18,6 +18,7 @@ import msgspec
 
 from cloudbench.catalog import find_size
 from cloudbench.errors import SpecError
+from cloudbench.node.place import MAIN_PORT
 from cloudbench.plan import RunPlan, node_job
 from cloudbench.providers.azure.account import AzureAccount
 from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN
@@ -33,7 +34,6 @@ MOST_LIFETIME_S = 23 * 3600.0
 
 STORAGES = ("azure-files", "local")
 IMAGE = {"publisher": "microsoft-dsvm", "offer": "ubuntu-hpc", "sku": "2204", "version": "latest"}
-MAIN_PORT = 29400
 _MOST_NODES = 180  # a template has 800 resources at most
 _NETWORK, _FIRST_ADDRESS = "10.77.0.0/16", "10.77.0.10"  # the first addresses of a network are Azure's own
 _NETWORK_API, _COMPUTE_API, _SCHEDULE_API = "2024-05-01", "2024-07-01", "2018-09-15"
@@ -326,7 +326,7 @@ def _node(plan: RunPlan, node: int, scope: str, given: Given) -> list[dict[str, 
         "taskType": "ComputeVmShutdownTask",
         "dailyRecurrence": {"time": given.shut_down_at},
         "timeZoneId": "UTC",
-        "notificationSettings": {"status": "Disabled"},
+        "notificationSettings": {"status": "Disabled", "timeInMinutes": 30},
         "targetResourceId": machine,
     }
     return [

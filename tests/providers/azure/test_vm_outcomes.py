@@ -10,10 +10,11 @@ import msgspec
 import psutil
 import pytest
 
-from cloudbench.errors import CapacityError, CredentialsError, QuotaError, UsageError
+from cloudbench.errors import CapacityError, CredentialsError, InfrastructureError, QuotaError, UsageError
 from cloudbench.providers.azure.account import Registry, Secret
 from cloudbench.providers.azure.vm import AzureVmProvider
 from cloudbench.providers.base import Request
+from cloudbench.rehearsal.azure_resources import stand_in
 from cloudbench.run import Outcome, Status
 from tests.providers.azure.vm_world import AzureVmWorld
 from tests.providers.azure.world import QUICK
@@ -188,7 +189,8 @@ def test_a_machine_that_cannot_fetch_the_node_program_says_so(play: Play, tmp_pa
     provider.submit(request)
     status = ended(provider, request)
     assert status.outcome is Outcome.INFRASTRUCTURE
-    assert status.last_lines == ("GET failed: 404", "the share does not answer, or refuses")
+    lines = until(lambda: provider.poll([request.job])[request.job].last_lines)  # they follow the end itself
+    assert lines == ("GET failed: 404", "the share does not answer, or refuses")
     provider.collect(request.job, tmp_path / "home")
     assert "GET failed: 404" in (tmp_path / "home" / "service" / "node-0-script.log").read_text()
 
@@ -257,6 +259,33 @@ def test_polls_ask_as_much_for_many_runs_as_for_one(play: Play) -> None:
         before = world.rehearsal.resources.calls.total()
         provider.poll(jobs)
         assert world.rehearsal.resources.calls.total() - before == 2
+
+
+def test_all_pages_of_a_listing_are_read(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in, "PAGE", 1)
+    world = play(allocation_s=600.0)
+    provider = world.connect()
+    requests = [start(provider, world.plan("true", nodes=2)) for _ in range(2)]
+    listed = world.resources.machines()
+    assert {name: sorted(machines) for name, machines in listed.items()} == {
+        request.job.id: ["node-0", "node-1"] for request in requests
+    }
+    statuses = provider.poll([request.job for request in requests])
+    assert {status.vendor_state for status in statuses.values()} == {"node-0 creating, node-1 creating"}
+
+
+@pytest.mark.slow  # each call is tried again for seconds
+def test_a_share_that_stops_answering_ends_no_run_and_keeps_no_machine(play: Play) -> None:
+    world = play()
+    provider, request = begun(world, FOREVER)
+    wait_for_line(provider, request, b"line")
+    world.rehearsal.files.outage = "busy"
+    assert not provider.poll([request.job])[request.job].ended
+    with pytest.raises(InfrastructureError, match="reading"):
+        provider.stop(request.job)
+    until(lambda: not world.living(request.plan))
+    world.rehearsal.files.outage = None
+    assert ended(provider, request).outcome is Outcome.INFRASTRUCTURE
 
 
 def test_keys_and_addresses_are_nowhere_to_be_seen(play: Play, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ ENDED_BY = "cloudbench-ended-by"
 """The tag that our own `stop` and `release` leave at an instance: one of the two words below."""
 STOPPED, RELEASED = "stop", "release"
 
-_ALIVE = ("pending", "running")
+_ALIVE = ("pending", "running", "shutting-down", "stopping")
 _TAKEN_BACK = ("server.spotinstancetermination", "server.spotinstanceshutdown", "spot-instance-terminated-by-service")
 _NO_CAPACITY = ("server.insufficientinstancecapacity", "server.insufficientcapacity")
 _BY_SOMEBODY = "client.userinitiatedshutdown"
@@ -37,7 +37,7 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def alive(self) -> bool:
-        """Whether it is there, or about to be."""
+        """Whether something may run on it; one that shuts down still sends its last bytes."""
         return self.state in _ALIVE
 
     @property

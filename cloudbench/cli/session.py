@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import os
 import re
 import secrets
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +70,7 @@ class Session:
         self._scenario = scenario
         self._rehearsal: tuple[str, Endpoints] | None = None
         self._providers: dict[tuple[str | None, ...], Provider] = {}
+        self._newest: dict[str, tuple[float, str]] = {}
         told = Progress(self._newest_line) if progress else None
         self.engine = Engine(self.store, self.provider_for, clock=told, notice=told.event if told else None)
 
@@ -146,6 +150,7 @@ class Session:
             found = find_endpoints(self.home / "rehearsals" / name, Endpoints)
             if found:
                 return found
+            click.echo(f"warning: {recorded} has ended with its command, and all that was in it", err=True)
         return self._own_rehearsal()[1]
 
     def _own_rehearsal(self) -> tuple[str, Endpoints]:
@@ -164,19 +169,15 @@ class Session:
         return self._rehearsal
 
     def _newest_line(self, run_id: str) -> str:
+        """What the first rank printed last; a cloud is asked for it no more often than how the run stands."""
         run = self.store.load(run_id)
         provider = self.provider_for(run.plan)
-        try:
-            job = provider.render(run.plan, run.attempt).job
-            ranks = [log for log in provider.logs(job) if log.name.startswith("rank-")]
-            if not ranks:
-                return ""
-            log = ranks[0]
-            chunk = provider.read_log(job, log.node, log.name, max(log.size_bytes - 2000, 0))
-        except CloudbenchError:
-            return ""
-        lines = chunk.data.decode("utf-8", "replace").split("\n")
-        return next(filter(None, map(plain_line, reversed(lines))), "")
+        asked_at, line = self._newest.get(run_id, (-math.inf, ""))
+        if time.monotonic() - asked_at >= provider.poll_interval_s:
+            with contextlib.suppress(CloudbenchError):
+                line = _last_line(provider, run) or line
+            self._newest[run_id] = time.monotonic(), line
+        return line
 
     def run_ids(self, names: Sequence[str]) -> list[str]:
         """Ids of the runs that a person means by these names, each of them once."""
@@ -197,6 +198,17 @@ class Session:
             raise KeyboardInterrupt(
                 f"interrupted again: the job may still be ending; cloudbench resume {' '.join(left)}"
             ) from interrupt
+
+
+def _last_line(provider: Provider, run: Run) -> str:
+    """The end of the first rank's log; empty where there is none yet."""
+    job = provider.render(run.plan, run.attempt).job
+    ranks = [log for log in provider.logs(job) if log.name.startswith("rank-")]
+    if not ranks:
+        return ""
+    chunk = provider.read_log(job, ranks[0].node, ranks[0].name, max(ranks[0].size_bytes - 2000, 0))
+    lines = chunk.data.decode("utf-8", "replace").split("\n")
+    return next(filter(None, map(plain_line, reversed(lines))), "")
 
 
 def plain_line(text: str) -> str:

@@ -11,15 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cloudbench.rehearsal.aws.wire import AwsError
+from cloudbench.rehearsal.guest import REQUESTS, install_programs, way_around, write_program
 
-REQUESTS = "shutdown-requests"
+__all__ = ["REQUESTS", "check", "install", "minutes_left", "placed"]
 
-_ENDS = ("shutdown", "poweroff", "halt", "reboot")
-_TOUCHES = (
-    *("apt", "apt-get", "dnf", "yum", "snap", "systemctl", "service", "sysctl", "modprobe", "hostnamectl"),
-    *("mkfs", "mkfs.ext4", "mkfs.xfs", "mdadm", "umount", "swapon", "swapoff", "losetup", "parted", "sfdisk"),
-    *("useradd", "usermod", "groupadd", "iptables", "nft", "ip", "ifconfig"),
-)
 _OWN_PLACES = re.compile(r"(?<![\w.}/-])/(?:mnt|opt)(?=/|\b)")
 
 # mount -t nfs4 -o OPTIONS ID.efs.REGION.amazonaws.com:/ PLACE; mount -t efs ID:/ PLACE
@@ -42,9 +37,8 @@ def check(user_data: str) -> None:
     Raises:
         AwsError: it names one by its path, or sets PATH.
     """
-    names = "|".join(map(re.escape, (*_ENDS, *_TOUCHES, "mount")))
-    if match := re.search(rf"/s?bin/(?:{names})\b|^\s*(?:export\s+)?PATH=", user_data, re.MULTILINE):
-        message = f"user data with {match[0].strip()!r} would reach the machine that rehearses: name programs alone"
+    if (found := way_around(user_data)) is not None:
+        message = f"user data with {found!r} would reach the machine that rehearses: name programs alone"
         raise AwsError("InvalidUserData.NotForRehearsal", message)
 
 
@@ -57,15 +51,10 @@ def install(folder: Path, file_systems: Path | None) -> None:
     """Write them into the machine's `bin`; `mount` shows the folders of EFS, by their names."""
     for place in ("mnt", "opt"):
         (folder / place).mkdir(exist_ok=True)
-    requests = shlex.quote(str(folder / REQUESTS))
-    for name in _ENDS:
-        words = '"$*"' if name == "shutdown" else "now"
-        _write(folder / "bin" / name, f"printf '%s\\n' {words} >> {requests}\n")
-    for name in _TOUCHES:
-        _write(folder / "bin" / name, f"echo 'rehearsal: {name} would change this machine: left out' >&2\nexit 1\n")
+    install_programs(folder)
     known = sorted(file_systems.iterdir()) if file_systems and file_systems.is_dir() else []
     cases = "".join(f"  {shlex.quote(at.name)}) folder={shlex.quote(str(at))};;\n" for at in known)
-    _write(folder / "bin" / "mount", _MOUNT.format(cases=cases, root=shlex.quote(f"{folder}/")))
+    write_program(folder / "bin" / "mount", _MOUNT.format(cases=cases, root=shlex.quote(f"{folder}/")))
 
 
 def minutes_left(arguments: Sequence[str]) -> float | None:
@@ -75,8 +64,3 @@ def minutes_left(arguments: Sequence[str]) -> float | None:
         return None
     when = words[0] if words else "+1"
     return 0.0 if when == "now" else float(when.removeprefix("+"))
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(f"#!/bin/sh\n{text}")
-    path.chmod(0o755)

@@ -13,6 +13,7 @@ from typing import Any
 from cloudbench.catalog import find_size
 from cloudbench.errors import SpecError
 from cloudbench.rehearsal.azure_resources.wire import Body, RefusedError
+from cloudbench.rehearsal.guest import way_around
 
 KNOWN = {
     "Microsoft.Compute/virtualMachines": ("2024-07-01",),
@@ -183,6 +184,9 @@ def _check_machine(machine: Body) -> None:
     if script is None or len(script.encode()) > LONGEST_USER_DATA:
         message = "Custom data in OSProfile must be in Base64 encoding and with a maximum length of 87380 characters."
         raise RefusedError(400, "InvalidParameter", message)
+    if (found := way_around(script)) is not None:
+        message = f"custom data with {found!r} would reach the machine that rehearses: name programs alone"
+        raise RefusedError(400, "NotForRehearsal", message)
 
 
 def _check_schedule(resource: Body) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.azure_resources.templates import user_data
 from cloudbench.rehearsal.azure_resources.wire import Body, stamp
+from cloudbench.rehearsal.guest import REQUESTS, install_programs, write_program
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.azure_batch.world import World
@@ -28,9 +29,25 @@ _ALLOCATION_FAILED = (
 )
 _OS_TIMED_OUT = "OS Provisioning for VM '{name}' did not finish in the allotted time."
 
+_LOOKED_EVERY_S = 0.5
+_BECOMES = {"deallocating": "deallocated", "stopping": "stopped"}
+
 # Where a machine's disk is: its folder. These are the paths that user data may name.
 _OWN_PATHS = re.compile(r"(?<![\w./-])/(?:var/lib|mnt)(?![\w.-])")
 _ADDRESS = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
+
+# mount -t cifs //HOST/SHARE PLACE -o credentials=FILE,...
+_MOUNT = """\
+case "${{3##*/}}" in
+{cases}  *) echo "mount error(2): No such file or directory" >&2; exit 32;;
+esac
+file="$(printf %s "$6" | sed 's/.*credentials=\\([^,]*\\).*/\\1/')"
+if [ "$(sha256sum <"$file" | cut -d' ' -f1)" != {digest} ]; then
+  echo "mount error(13): Permission denied" >&2
+  exit 32
+fi
+rmdir "$4" && ln -s "$folder" "$4"
+"""
 
 
 class MountableShares(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +77,15 @@ class VirtualMachine:
         self.error: tuple[str, str] | None = None
         self.address = machine.address
         self.private_address = private_address
-        self.ended = False
+        self._ending = 0
         self._world = world
         self._machine: Machine | None = machine
         self._changed_at = world.now
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it runs any more."""
+        return self._machine is None and not self._ending
 
     @property
     def is_spot(self) -> bool:
@@ -75,7 +97,7 @@ class VirtualMachine:
         if self.state == "Creating":
             self._change("Failed", None)
             self.error = (code, message.format(name=self.name))
-            self._end(lambda: None)
+            self._end()
 
     def boot(self, addresses: Mapping[str, str], shares: MountableShares | None) -> None:
         """Run the user data; `addresses` has what stands in for each private address."""
@@ -85,8 +107,8 @@ class VirtualMachine:
         folder = self._machine.folder
         for own_path in ("var/lib", "mnt"):
             (folder / own_path).mkdir(parents=True)
-        if shares:
-            _install_mount(folder / "bin", shares)
+        install_programs(folder)
+        _install_mount(folder / "bin", shares)
         script = user_data(self.properties)
         if script.startswith("#!"):
             own = _OWN_PATHS.sub(lambda found: f"{folder}{found[0]}", script)
@@ -96,17 +118,18 @@ class VirtualMachine:
             path.chmod(0o700)
             said = folder / "cloud-init-output.log"
             self._machine.run("exec ./user-data", cwd=folder, environment={}, stdout=said, stderr=said)
+            self._watch(folder / REQUESTS)
 
     def deallocate(self) -> None:
         """Take the machine away; what it runs ends at once."""
         if self.power not in ("deallocating", "deallocated"):
             self._change(self.state, "deallocating")
-            self._end(lambda: self._change(self.state, "deallocated"))
+            self._end()
 
     def delete(self) -> None:
         """Take the machine away for good."""
         self._change("Deleting", self.power)
-        self._end(lambda: None)
+        self._end()
 
     def statuses(self) -> list[Body]:
         """The statuses of the instance view."""
@@ -130,21 +153,33 @@ class VirtualMachine:
         body["id"] = self.id.replace(f"/{group}/", f"/{group.upper()}/", 1) if status_only else self.id
         return {**body, **({"tags": self.tags} if self.tags else {}), "properties": shown}
 
+    def _watch(self, requests: Path) -> None:
+        """See whether the machine shut itself down: it stops, and is still the customer's, and billed."""
+        if self.power != "running":
+            return
+        if requests.exists():
+            self._change(self.state, "stopping")
+            self._end()
+        else:
+            self._world.timers.after(_LOOKED_EVERY_S, functools.partial(self._watch, requests))
+
     def _change(self, state: str, power: str | None) -> None:
         self.state, self.power = state, power
         self._changed_at = self._world.now
 
-    def _end(self, then: Callable[[], None]) -> None:
-        """End the machine without waiting for it here."""
+    def _end(self) -> None:
+        """End the machine without waiting for it here; what it is on its way to be it is when that is done."""
         machine, self._machine = self._machine, None
+        self._ending += 1
 
         def end() -> None:
             if machine is not None:
                 with contextlib.suppress(InfrastructureError):
                     machine.end()
             with self._world.lock:
-                self.ended = True
-                then()
+                self._ending -= 1
+                if self.ended and self.power in _BECOMES:
+                    self._change(self.state, _BECOMES[self.power])
             self._world.timers.clock.wake()
 
         self._world.background(end)
@@ -192,26 +227,11 @@ def _boot(
         world.timers.after(after, machine.deallocate)
 
 
-def _install_mount(folder: Path, shares: MountableShares) -> None:
+def _install_mount(folder: Path, shares: MountableShares | None) -> None:
     """A `mount` that shows the folders of shares to whoever has the key in the file that it names."""
-    credentials = f"username={shares.account}\npassword={shares.key}\n"
+    credentials = f"username={shares.account}\npassword={shares.key}\n" if shares else ""
+    folders = shares.folders() if shares else {}
+    cases = "".join(f"  {shlex.quote(name)}) folder={shlex.quote(str(path))};;\n" for name, path in folders.items())
     digest = hashlib.sha256(credentials.encode()).hexdigest()
-    cases = "\n".join(
-        f"  {shlex.quote(name)}) folder={shlex.quote(str(path))};;" for name, path in shares.folders().items()
-    )
-    script = f"""#!/bin/sh
-# mount -t cifs //HOST/SHARE PLACE -o credentials=FILE,...
-case "${{3##*/}}" in
-{cases}
-  *) echo "mount error(2): No such file or directory" >&2; exit 32;;
-esac
-file="$(printf %s "$6" | sed 's/.*credentials=\\([^,]*\\).*/\\1/')"
-if [ "$(sha256sum <"$file" | cut -d' ' -f1)" != {digest} ]; then
-  echo "mount error(13): Permission denied" >&2
-  exit 32
-fi
-rmdir "$4" && ln -s "$folder" "$4"
-"""
     for name in ("mount", "mount.cifs"):
-        (folder / name).write_text(script, "utf-8")
-        (folder / name).chmod(0o755)
+        write_program(folder / name, _MOUNT.format(cases=cases, digest=digest))

@@ -130,3 +130,21 @@ def test_a_share_is_mounted_by_who_has_its_key(subscription: Subscription, share
     until(lambda: "done" in subscription.said())
     assert told in subscription.said()
     assert ("bytes of it" in subscription.said()) == (told == "bytes of it")
+
+
+def test_a_machine_that_shuts_itself_down_is_stopped_and_still_there(subscription: Subscription) -> None:
+    subscription.group()
+    subscription.deploy(
+        machine(script="#!/bin/sh\necho $$ >pid; apt-get install everything; shutdown -h now; sleep 600")
+    )
+    subscription.clock.advance(60)
+    until(lambda: subscription.powers() == {"vm": "stopped"})
+    assert not is_alive(subscription)
+    assert "apt-get would change this machine: left out" in subscription.said()
+
+
+@pytest.mark.parametrize("line", ["/sbin/shutdown -h now", "PATH=/usr/bin", "exec /usr/bin/apt-get update"])
+def test_user_data_that_would_reach_this_machine_is_refused(subscription: Subscription, line: str) -> None:
+    subscription.group()
+    refused = refusal(lambda: subscription.deploy(machine(script=f"#!/bin/sh\n{line}\n")))
+    assert refused == (400, "NotForRehearsal")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
@@ -42,6 +43,8 @@ def launch(
             "--rehearse: the local provider trains on this machine already",
             todo="leave --rehearse out, or name a cloud: --provider azure, --provider aws",
         )
+    if rehearsal and sys.platform == "win32":
+        raise UsageError("--rehearse: nodes of a rehearsal need Linux", todo="rehearse in WSL")
     if scenario and not rehearsal:
         raise UsageError("--scenario: only a rehearsal goes by one", todo="add --rehearse, or leave it out")
     if rehearsal and detach:

@@ -200,7 +200,8 @@ def _pool(plan: RunPlan, account: AzureAccount, metadata: list[dict[str, str]]) 
 def _registry(registry: Registry) -> dict[str, Any]:
     if registry.identity:
         return {"registryServer": registry.server, "identityReference": {"resourceId": registry.identity}}
-    return {"registryServer": registry.server, "username": registry.username, "password": REGISTRY_PASSWORD}
+    named = {"username": registry.username, "password": REGISTRY_PASSWORD} if registry.password else {}
+    return {"registryServer": registry.server, **named}
 
 
 def _mounts(plan: RunPlan, account: AzureAccount) -> list[dict[str, Any]]:

@@ -35,16 +35,18 @@ SERVICE = "cloudbench_service"
 _MADE = "cloudbench_made"
 _RUNS = "runs"
 _LONGEST_CHUNK = 1 << 20
+_LENT_LONGER = datetime.timedelta(hours=1)  # so that one key signs all addresses of an attempt
 
 
 class Share:
-    """The folders of all attempts on the account's share. Each call reaches the service; nothing is kept.
+    """The folders of all attempts on the account's share. Each call reaches the service.
 
     Every method raises our errors only: `CredentialsError`, or `InfrastructureError` where the share does not answer.
     """
 
     def __init__(self, account: AzureAccount) -> None:
         self._account = account
+        self._lent: tuple[datetime.datetime, Mapping[str, object]] | None = None
 
     @functools.cached_property
     def _client(self) -> ShareClient:
@@ -256,6 +258,8 @@ class Share:
         """What signs an address: the account's key, or a key that the service lends to who is signed in."""
         if self._account.storage_key:
             return {"account_key": self._account.storage_key.reveal()}
+        if self._lent and self._lent[0] >= now + datetime.timedelta(seconds=lifetime_s):
+            return self._lent[1]
         from azure.storage.fileshare import ShareServiceClient
 
         from cloudbench.providers.azure.account import sign_in
@@ -267,8 +271,9 @@ class Share:
                 token_intent="backup",  # noqa: S106  # a mode of the service, not a password
             )
             with service:
-                expiry = now + datetime.timedelta(seconds=lifetime_s)
-                return {"user_delegation_key": service.get_user_delegation_key(start=now, expiry=expiry)}
+                ends = now + datetime.timedelta(seconds=lifetime_s) + _LENT_LONGER
+                self._lent = ends, {"user_delegation_key": service.get_user_delegation_key(start=now, expiry=ends)}
+        return self._lent[1]
 
 
 def write_changed(path: Path, data: bytes) -> None:

@@ -13,6 +13,7 @@ from cloudbench.providers.azure.account import Secret
 from cloudbench.providers.azure.batch import AzureBatchProvider
 from cloudbench.providers.base import Request
 from cloudbench.run import Outcome, Status
+from tests.providers.azure.plans import azure_plan
 from tests.providers.azure.world import QUICK, AzureBatchWorld
 from tests.providers.conformance import (
     FOREVER,
@@ -175,6 +176,22 @@ def test_wrong_keys_are_refused_before_anything_is_made(play: Play) -> None:
     [problem] = [problem for problem in provider.check(request) if problem.severity == "error"]
     assert problem.exit_code == CredentialsError.exit_code
     assert not world.left(request.plan)
+
+
+def test_without_a_storage_key_only_the_nodes_own_disk_can_be_used(play: Play) -> None:
+    provider = play().connect(storage_key=None)
+    for storage, refused in (("azure-files", True), ("azure-blob", True), ("local", False)):
+        request = provider.render(azure_plan(storage=storage), 1)
+        assert any("cannot mount" in problem.what for problem in provider.check(request)) is refused
+
+
+def test_ranks_without_an_image_are_warned_of_what_they_need(play: Play) -> None:
+    provider = play().connect()
+    plan = azure_plan(requires=("tensorflow",), rehearsal=False, sku="NC4as_T4_v3")
+    told = [problem.what for problem in provider.check(provider.render(plan, 1))]
+    assert any("must have tensorflow" in what for what in told)
+    told = [problem.what for problem in provider.check(provider.render(msgspec.structs.replace(plan, image="i"), 1))]
+    assert not told
 
 
 def test_a_pool_mounts_the_share_and_the_job_finds_it(play: Play) -> None:

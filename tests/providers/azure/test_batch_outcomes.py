@@ -92,11 +92,15 @@ def test_an_old_resize_error_does_not_end_a_run(play: Play) -> None:
 
 
 def test_a_low_priority_node_that_is_taken_back_ends_the_run_as_preempted(play: Play, tmp_path: Path) -> None:
-    world = play(preempt_after_s=2.0)
-    request, status = end_of(world, priority="low-priority")
+    world = play(preempt_after_s=600.0)
+    provider = world.connect()
+    request = start(provider, world.plan(FOREVER, priority="low-priority"))
+    wait_for_line(provider, request, b"line")
+    world.rehearsal.clock.advance(600.0)
+    status = ended(provider, request)
     assert status.outcome is Outcome.PREEMPTED
     assert status.reason
-    world.connect().collect(request.job, tmp_path / "home")
+    provider.collect(request.job, tmp_path / "home")
     assert (tmp_path / "home" / "node-0" / "rank-0.log").read_bytes().startswith(b"line\n")
     assert released(world, request)
 
@@ -231,3 +235,19 @@ def test_an_image_is_run_by_the_nodes_docker(play: Play) -> None:
     provider, request = begun(world, 'echo "in $CLOUDBENCH_IMAGE"', image="some/image:1")
     assert ended(provider, request).outcome is Outcome.SUCCEEDED
     assert read_log(provider, request, 0, "rank-0.log") == b"in some/image:1\n"
+
+
+def test_nodes_are_containers_where_there_is_an_engine(docker_engine: str, python_image: str, tmp_path: Path) -> None:
+    world = AzureBatchWorld(tmp_path / "rehearsal", QUICK, containers=True)
+    try:
+        provider = world.connect()
+        command = 'ls /.dockerenv; echo "rank $CLOUDBENCH_RANK"; cat "$CLOUDBENCH_STORAGE/words"'
+        (world.rehearsal.files.folder("cloudbench") / "words").write_text("from the share\n")
+        request = start(provider, world.plan(command, image=python_image))
+        assert ended(provider, request).outcome is Outcome.SUCCEEDED
+        for node in (0, 1):
+            lines = read_log(provider, request, node, f"rank-{node}.log").decode().splitlines()
+            assert lines == ["/.dockerenv", f"rank {node}", "from the share"]
+        assert released(world, request)
+    finally:
+        world.close()

@@ -73,9 +73,9 @@ class AzureWorld:
 
     service: ClassVar[str]
 
-    def __init__(self, folder: Path, scenario: Scenario = QUICK) -> None:
+    def __init__(self, folder: Path, scenario: Scenario = QUICK, *, containers: bool = False) -> None:
         self.owner = f"conformance-{secrets.token_hex(4)}"
-        self.rehearsal = AzureRehearsal(folder, scenario=scenario, containers=False)
+        self.rehearsal = AzureRehearsal(folder, scenario=scenario, containers=containers)
         self.endpoints = self.rehearsal.start()
         self._clients = ExitStack()
 

@@ -22,6 +22,9 @@ MOST_RUNS = 10_000
 STARTING_S = 1800.0
 """How much longer than the run its machines may live in a cloud: found, started and prepared, and paid meanwhile."""
 
+POOL_IDLE_S = 900.0
+"""How long machines that a person has named as a pool are kept for the next run when none uses them, and paid."""
+
 Launcher = Literal["single", "per-node", "horovod", "tf-config", "parameter-server", "mpirun"]
 
 
@@ -174,7 +177,8 @@ def limit_cost(plan: RunPlan) -> tuple[float | None, str | None]:
     if plan.usd_per_hour is None:
         return None, f"no hourly price is known for {plan.setup.sku or 'this setup'}"
     attempts = 1 + plan.retries if plan.setup.priority == "low-priority" else 1
-    return attempts * plan.usd_per_hour * plan.machines_limit_s / 3600, None
+    lasting_s = plan.machines_limit_s + (POOL_IDLE_S if plan.setup.pool else 0.0)
+    return attempts * plan.usd_per_hour * lasting_s / 3600, None
 
 
 def price_basis(plan: RunPlan) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudbench.errors import CredentialsError, InfrastructureError, UsageError
+from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure import batch_diagnostics, batch_leases, batch_requests
 from cloudbench.providers.azure.account import API_VERSION, AzureAccount, batch_client, translated
@@ -27,7 +27,7 @@ from cloudbench.providers.azure.batch_status import (
     metadata_of,
     with_words_of_nodes,
 )
-from cloudbench.providers.azure.checks import check_size, errors_as_problems
+from cloudbench.providers.azure.checks import check_needs, check_size, errors_as_problems, refuse_missing_share
 from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN, Share
 from cloudbench.providers.base import LogChunk, LogFile, Problem, Request
 from cloudbench.run import Handle, Outcome, Status
@@ -79,18 +79,18 @@ class AzureBatchProvider:
 
     def check(self, request: Request) -> Sequence[Problem]:
         """What stands against the request: the size, the image, the account and its share."""
-        problems = [*check_size(request.plan), *_check_needs(request.plan, self._account)]
+        (storage, _), image = batch_requests.storage_of(request.plan), batch_requests.image_of(request.plan)
+        mounted = storage if storage != "local" else None
+        problems = [
+            *check_size(request.plan),
+            *check_needs(request.plan, self._account, mounted=mounted, image=image),
+        ]
         if any(problem.severity == "error" for problem in problems):
             return problems
         if self._account.missing:
             return [*problems, self._account.missing]
         with errors_as_problems(problems):
-            if not self._share.exists():
-                raise UsageError(
-                    f"storage account {self._account.storage_account} has no share {self._account.share}",
-                    todo=f"az storage share-rm create --storage-account {self._account.storage_account} "
-                    f"--name {self._account.share}",
-                )
+            refuse_missing_share(self._share, self._account)
             self.machine_image()
         return problems
 
@@ -307,21 +307,6 @@ class AzureBatchProvider:
             except HttpResponseError as error:
                 if error.status_code not in (404, 409):
                     raise
-
-
-def _check_needs(plan: RunPlan, account: AzureAccount) -> Iterator[Problem]:
-    """What the plan needs of the account, or of the machines' own image."""
-    kind, _ = batch_requests.storage_of(plan)
-    if kind != "local" and account.storage_key is None and account.missing is None:
-        yield Problem(
-            severity="error",
-            what=f"storage {kind}: nodes cannot mount it without a key of the storage account",
-            todo="set $CLOUDBENCH_AZURE_STORAGE_KEY, or use --storage local",
-            exit_code=CredentialsError.exit_code,
-        )
-    if plan.requires and batch_requests.image_of(plan) is None and not plan.rehearsal:
-        what = f"no --image: the machines' own Python must have {', '.join(plan.requires)}"
-        yield Problem(severity="warning", what=what)
 
 
 def _listed(items: Iterable[Any]) -> list[dict[str, Any]]:

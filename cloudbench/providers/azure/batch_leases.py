@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cloudbench.errors import CapacityError, UsageError
-from cloudbench.plan import RunPlan
-from cloudbench.providers.azure.batch_requests import IDLE_S, POOL, attempt_name
+from cloudbench.plan import POOL_IDLE_S, RunPlan
+from cloudbench.providers.azure.batch_requests import POOL, attempt_name
 from cloudbench.providers.azure.batch_status import metadata_of
 from cloudbench.providers.azure.share import OWNER
 
@@ -68,7 +68,7 @@ def pool_id(client: BatchClient, name: str) -> str:
 
 
 def give_back(client: BatchClient, name: str, user: str) -> bool:
-    """Take the attempt off the list of users; the last one leaves the machines `IDLE_S` for the next run."""
+    """Take the attempt off the list of users; the last one leaves the machines `POOL_IDLE_S` for the next run."""
     from azure.core.exceptions import ResourceNotFoundError
 
     try:
@@ -101,9 +101,9 @@ def _use(client: BatchClient, name: str, user: str, lasting_s: float | None) -> 
         age_s = (datetime.datetime.now(datetime.timezone.utc) - job.creation_time).total_seconds()
         if lasting_s is not None:
             marks.append({"name": user, "value": POOL})
-            ends_s = max(ends_s, age_s + lasting_s + IDLE_S)
+            ends_s = max(ends_s, age_s + lasting_s + POOL_IDLE_S)
         elif not others:
-            ends_s = age_s + IDLE_S
+            ends_s = age_s + POOL_IDLE_S
         update = {"metadata": marks, "constraints": {"maxWallClockTime": f"PT{ends_s:.0f}S", "maxTaskRetryCount": 0}}
         try:
             client.update_job(

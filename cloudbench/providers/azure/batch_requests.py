@@ -15,7 +15,7 @@ import msgspec
 
 from cloudbench.catalog import find_size
 from cloudbench.errors import SpecError
-from cloudbench.plan import RunPlan, node_job
+from cloudbench.plan import POOL_IDLE_S, RunPlan, node_job
 from cloudbench.providers.azure.account import AzureAccount, Registry
 from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN
 from cloudbench.providers.base import Request, Step
@@ -25,9 +25,6 @@ SERVICE = "batch"
 NODES = "cloudbench_nodes"
 TASK = "node"
 POOL = "cloudbench_pool"
-IDLE_S = 900.0
-"""How long a pool that a person has named is kept for the next run when none uses it."""
-
 IMAGE = "(newest verified microsoft-dsvm ubuntu-hpc image that the service lists)"
 NODE_AGENT = "(the node agent that the service lists for that image)"
 POOL_ID = "(the pool that the lease holds)"
@@ -155,7 +152,7 @@ def _lease(plan: RunPlan, attempt: int, account: AzureAccount) -> Step:
     body = {
         "id": handle.id,
         "displayName": f"keeps the machines of the pool {pool}",
-        "constraints": {"maxWallClockTime": f"PT{plan.machines_limit_s + IDLE_S:.0f}S", "maxTaskRetryCount": 0},
+        "constraints": {"maxWallClockTime": f"PT{plan.machines_limit_s + POOL_IDLE_S:.0f}S", "maxTaskRetryCount": 0},
         "onAllTasksComplete": "noaction",
         "metadata": [*marks, {"name": attempt_name(plan.id, attempt), "value": POOL}],
         "poolInfo": _auto_pool(pool, _pool(plan, account, marks)),

@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Iterator
 
 from cloudbench.catalog import find_size, retirement_problem
-from cloudbench.errors import CloudbenchError
+from cloudbench.errors import CloudbenchError, CredentialsError, UsageError
 from cloudbench.plan import RunPlan
+from cloudbench.providers.azure.account import AzureAccount
+from cloudbench.providers.azure.share import Share
 from cloudbench.providers.base import Problem
 
 
@@ -20,6 +22,38 @@ def check_size(plan: RunPlan) -> list[Problem]:
     if found is None:
         return []
     return [Problem(severity=found.severity, what=found.what, why=found.why, todo=found.todo, exit_code=4)]
+
+
+def check_needs(plan: RunPlan, account: AzureAccount, *, mounted: str | None, image: str | None) -> Iterator[Problem]:
+    """What the plan needs of the account, or of the machines' own image.
+
+    Args:
+        mounted: the storage that nodes mount, if they do.
+        image: the container image, if there is one.
+    """
+    if mounted and account.storage_key is None and account.missing is None:
+        yield Problem(
+            severity="error",
+            what=f"storage {mounted}: nodes cannot mount it without a key of the storage account",
+            todo="set $CLOUDBENCH_AZURE_STORAGE_KEY, or use --storage local",
+            exit_code=CredentialsError.exit_code,
+        )
+    if plan.requires and image is None and not plan.rehearsal:
+        what = f"no --image: the machines' own Python must have {', '.join(plan.requires)}"
+        yield Problem(severity="warning", what=what)
+
+
+def refuse_missing_share(share: Share, account: AzureAccount) -> None:
+    """Look for the share.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    if not share.exists():
+        raise UsageError(
+            f"storage account {account.storage_account} has no share {account.share}",
+            todo=f"az storage share-rm create --storage-account {account.storage_account} --name {account.share}",
+        )
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure import vm_template
 from cloudbench.providers.azure.account import AzureAccount
-from cloudbench.providers.azure.checks import check_size, errors_as_problems
+from cloudbench.providers.azure.checks import check_needs, check_size, errors_as_problems, refuse_missing_share
 from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN, write_changed
 from cloudbench.providers.azure.vm_resources import Resources
 from cloudbench.providers.azure.vm_share import STOPPED, VmShare
@@ -59,18 +59,19 @@ class AzureVmProvider:
 
     def check(self, request: Request) -> Sequence[Problem]:
         """What stands against the request: the size, the limits of this service, the account and its share."""
-        problems = [*check_size(request.plan), *self._limits(request.plan)]
+        storage, image = vm_template.storage_of(request.plan), vm_template.image_of(request.plan)
+        mounted = storage if storage != "local" else None
+        problems = [
+            *check_size(request.plan),
+            *self._limits(request.plan),
+            *check_needs(request.plan, self._account, mounted=mounted, image=image),
+        ]
         if self._account.missing:
             return [*problems, self._account.missing]
         if any(problem.severity == "error" for problem in problems):
             return problems
         with errors_as_problems(problems):
-            if not self._share.exists():
-                raise UsageError(
-                    f"storage account {self._account.storage_account} has no share {self._account.share}",
-                    todo=f"az storage share-rm create --storage-account {self._account.storage_account} "
-                    f"--name {self._account.share}",
-                )
+            refuse_missing_share(self._share, self._account)
             self._resources.group(request.job.id)
         return problems
 
@@ -174,11 +175,11 @@ class AzureVmProvider:
                 todo="--timeout 22h at most, or --service batch",
                 exit_code=2,
             )
-        if vm_template.storage_of(plan) == "azure-files" and account.storage_key is None:
+        if plan.setup.pool:
             yield Problem(
                 severity="error",
-                what=f"{plan.label}: to mount the share a virtual machine needs the key of the storage account",
-                todo="set the key, or --storage local",
+                what=f"{plan.label}: virtual machines are made for one run, and kept in no pool",
+                todo="leave --pool out, or --service batch",
                 exit_code=2,
             )
         if vm_template.image_of(plan) and account.registry and account.registry.password is None:

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from cloudbench.errors import CapacityError, SpecError, UsageError
-from cloudbench.plan import RunPlan
-from cloudbench.providers.azure.batch_requests import IDLE_S, render
+from cloudbench.plan import POOL_IDLE_S, RunPlan, limit_cost
+from cloudbench.providers.azure.batch_requests import render
 from cloudbench.run import Outcome
 from tests.providers.azure.plans import ACCOUNT, azure_plan
 from tests.providers.azure.world import AzureBatchWorld
@@ -54,13 +54,13 @@ def test_azure_takes_machines_away_that_nobody_uses(world: AzureBatchWorld) -> N
     ended(provider, request)
     until(lambda: release_all(provider, [step.handle for step in request.steps]))
     assert pools(world)
-    world.rehearsal.clock.advance(IDLE_S + 60)
+    world.rehearsal.clock.advance(POOL_IDLE_S + 60)
     until(lambda: not pools(world))
 
 
 def test_azure_takes_machines_away_whose_client_never_came_back(world: AzureBatchWorld) -> None:
     request = start(world.connect(), pooled(world, "sleep 300", nodes=1))
-    world.rehearsal.clock.advance(request.plan.machines_limit_s + IDLE_S + 60)
+    world.rehearsal.clock.advance(request.plan.machines_limit_s + POOL_IDLE_S + 60)
     until(lambda: not pools(world))
 
 
@@ -73,7 +73,7 @@ def test_a_pool_in_use_is_not_left_by_who_uses_it_still(world: AzureBatchWorld) 
     until(lambda: provider.release(second.job))
     assert provider.release(lease)
     assert provider.release(lease), "what is left stays left"
-    world.rehearsal.clock.advance(IDLE_S + 60)
+    world.rehearsal.clock.advance(POOL_IDLE_S + 60)
     assert not provider.poll([first.job])[first.job].ended
 
 
@@ -98,3 +98,11 @@ def test_a_name_that_is_none_is_refused() -> None:
     plan = azure_plan()
     with pytest.raises(SpecError, match="is not a name"):
         render(msgspec.structs.replace(plan, setup=msgspec.structs.replace(plan.setup, pool="a b")), 1, ACCOUNT)
+
+
+def test_what_keeping_machines_costs_is_counted() -> None:
+    plan = azure_plan(usd_per_hour=3600.0, timeout_s=100.0)
+    kept = msgspec.structs.replace(plan, setup=msgspec.structs.replace(plan.setup, pool="mine"))
+    alone_usd, kept_usd = limit_cost(plan)[0], limit_cost(kept)[0]
+    assert alone_usd
+    assert kept_usd == alone_usd + POOL_IDLE_S

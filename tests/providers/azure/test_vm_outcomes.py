@@ -211,7 +211,6 @@ def test_wrong_credentials_are_told_before_anything_is_made(play: Play, change: 
     ("change", "told"),
     [
         ({"timeout_s": 82000.0}, "too long"),
-        ({"storage_key": None}, "key of the storage account"),
         ({"registry": Registry(server="images.example.com", identity="id")}, "password only"),
     ],
 )
@@ -222,6 +221,20 @@ def test_what_virtual_machines_cannot_do_is_told_beforehand(play: Play, change: 
     [problem] = [each for each in provider.check(provider.render(plan, 1)) if each.severity == "error"]
     assert told in problem.what
     assert problem.exit_code == 2
+
+
+def test_a_mount_without_a_key_and_a_pool_are_refused(play: Play) -> None:
+    world = play()
+    without = world.connect(storage_key=None)
+    plan = world.plan("true")
+    pooled = msgspec.structs.replace(plan, setup=msgspec.structs.replace(plan.setup, pool="kept"))
+    for provider, asked, told, code in (
+        (without, plan, "without a key of the storage account", CredentialsError.exit_code),
+        (world.connect(), pooled, "no pool", UsageError.exit_code),
+    ):
+        [problem] = [each for each in provider.check(provider.render(asked, 1)) if each.severity == "error"]
+        assert told in problem.what
+        assert problem.exit_code == code
 
 
 def test_the_share_is_mounted_and_the_job_finds_it(play: Play) -> None:

@@ -175,13 +175,6 @@ class AzureVmProvider:
                 todo="--timeout 22h at most, or --service batch",
                 exit_code=2,
             )
-        if plan.setup.pool:
-            yield Problem(
-                severity="error",
-                what=f"{plan.label}: virtual machines are made for one run, and kept in no pool",
-                todo="leave --pool out, or --service batch",
-                exit_code=2,
-            )
         if vm_template.image_of(plan) and account.registry and account.registry.password is None:
             yield Problem(
                 severity="error",

@@ -230,7 +230,7 @@ def test_a_mount_without_a_key_and_a_pool_are_refused(play: Play) -> None:
     pooled = msgspec.structs.replace(plan, setup=msgspec.structs.replace(plan.setup, pool="kept"))
     for provider, asked, told, code in (
         (without, plan, "without a key of the storage account", CredentialsError.exit_code),
-        (world.connect(), pooled, "no pool", UsageError.exit_code),
+        (world.connect(), pooled, "in no pool", UsageError.exit_code),
     ):
         [problem] = [each for each in provider.check(provider.render(asked, 1)) if each.severity == "error"]
         assert told in problem.what

@@ -50,14 +50,15 @@ class AwsRehearsal:
         file_systems = folder / "file-systems"
         (file_systems / FILE_SYSTEM).mkdir(parents=True)
         self.machines = Machines(folder / "nodes", containers=containers)
-        self.aws = AwsStandIn(self.machines, self.clock, scenario=scenario, file_systems=file_systems)
+        self._key = f"REHEARSAL{secrets.token_hex(6).upper()}", secrets.token_urlsafe(32)
+        self.aws = AwsStandIn(self.machines, self.clock, scenario=scenario, file_systems=file_systems, key=self._key)
 
     def start(self) -> AwsEndpoints:
         """Begin to serve, with the bucket made; where, and with which keys."""
         endpoints = AwsEndpoints(
             endpoint=self.aws.start(),
-            access_key=f"REHEARSAL{secrets.token_hex(6).upper()}",
-            secret_key=secrets.token_urlsafe(32),
+            access_key=self._key[0],
+            secret_key=self._key[1],
             region=REGION,
             bucket=BUCKET,
             file_system=FILE_SYSTEM,

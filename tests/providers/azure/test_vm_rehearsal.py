@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.cli.conftest import STEPS
+from tests.providers.conformance import until
 
 SCENARIO = "{allocation_s: 0.2, boot_s: 0.1, delete_s: 0.2"
 VM = ["--provider", "azure", "--service", "vm", "--sku", "NC12", "--rehearse"]
+
+
+def processes_below(folder: Path) -> list[psutil.Process]:
+    """Those that run a program below a folder, or work there."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            named = any(str(folder) in word for word in process.cmdline()) or process.cwd().startswith(str(folder))
+            if named and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 class Home:
@@ -31,6 +46,18 @@ class Home:
         ended = self.run("submit", *VM, *named, *arguments)
         [row] = json.loads(ended.stdout)["rows"]
         return row, ended.stderr
+
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """A submission that goes on."""
+        (self.folder / "scenario.yaml").write_text(f"{SCENARIO}}}\n")
+        named = ["--template", "steps.yaml", "--scenario", "scenario.yaml"]
+        return subprocess.Popen(
+            [sys.executable, "-m", "cloudbench", "submit", *VM, *named, *arguments],
+            env={**os.environ, "CLOUDBENCH_HOME": str(self.folder / "home")},
+            cwd=self.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -72,3 +99,24 @@ def test_the_dry_run_shows_the_template_and_no_secret(home: Home) -> None:
     assert "Microsoft.Compute/virtualMachines" in shown
     assert "(read-only address of push.json)" in shown
     assert "sig=" not in shown
+
+
+def test_the_script_of_a_machine_does_not_outlive_a_killed_rehearsal(home: Home) -> None:
+    client = home.start("--set", "steps=6000", "--set", "pause_s=0.2")
+    rehearsals = home.folder / "home" / "rehearsals"
+
+    def scripts() -> list[psutil.Process]:
+        return [process for process in processes_below(rehearsals) if "./user-data" in process.cmdline()]
+
+    try:
+        until(lambda: list(rehearsals.glob("*/shares/cloudbench/runs/*/node-0/rank-0.log")))
+        assert scripts()
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        until(lambda: not scripts())
+    finally:
+        client.kill()
+        client.wait()
+        for process in processes_below(rehearsals):  # node programs watch the client themselves, at their leisure
+            with contextlib.suppress(psutil.Error):
+                process.kill()

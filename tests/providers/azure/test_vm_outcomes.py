@@ -262,6 +262,21 @@ def test_an_image_is_run_by_the_machines_docker(play: Play) -> None:
     assert read_log(provider, request, 0, "rank-0.log") == b"in some/image:1\n"
 
 
+def test_nodes_are_containers_where_there_is_an_engine(docker_engine: str, python_image: str, tmp_path: Path) -> None:
+    world = AzureVmWorld(tmp_path / "rehearsal", containers=True)
+    try:
+        command = 'ls /.dockerenv; echo "rank $CLOUDBENCH_RANK"; cat "$CLOUDBENCH_STORAGE/words"'
+        (world.rehearsal.files.folder("cloudbench") / "words").write_text("from the share\n")
+        provider, request = begun(world, command, nodes=2, image=python_image)
+        assert ended(provider, request).outcome is Outcome.SUCCEEDED
+        for node in (0, 1):
+            lines = read_log(provider, request, node, f"rank-{node}.log").decode().splitlines()
+            assert lines == ["/.dockerenv", f"rank {node}", "from the share"]
+        assert released(world, request)
+    finally:
+        world.close()
+
+
 def test_polls_ask_as_much_for_many_runs_as_for_one(play: Play) -> None:
     world = play(allocation_s=600.0)
     provider = world.connect()
@@ -272,6 +287,22 @@ def test_polls_ask_as_much_for_many_runs_as_for_one(play: Play) -> None:
         before = world.rehearsal.resources.calls.total()
         provider.poll(jobs)
         assert world.rehearsal.resources.calls.total() - before == 2
+
+
+def test_a_poll_asks_for_a_few_deployments_at_once_and_for_each_in_turn(play: Play) -> None:
+    world = play()
+    provider = world.connect()
+    jobs = []
+    for _ in range(12):  # groups whose deployment does not come
+        plan = world.plan("true")
+        jobs.append(provider.render(plan, 1).job)
+        tags = {"cloudbench_owner": plan.owner, "cloudbench_run": plan.id, "cloudbench_nodes": "2"}
+        world.resources.make_group(jobs[-1].id, {"location": "rehearsal", "tags": tags})
+    calls = world.rehearsal.resources.calls
+    for poll in (1, 2):
+        assert not any(status.ended for status in provider.poll(jobs).values())
+        assert calls["GET deployment"] == 8 * poll
+    assert calls["GET machines"] == calls["GET groups"] == 2
 
 
 def test_all_pages_of_a_listing_are_read(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

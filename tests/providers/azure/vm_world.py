@@ -18,8 +18,8 @@ class AzureVmWorld(AzureWorld):
 
     service = "vm"
 
-    def __init__(self, folder: Path, scenario: Scenario = QUICK) -> None:
-        super().__init__(folder, scenario)
+    def __init__(self, folder: Path, scenario: Scenario = QUICK, *, containers: bool = False) -> None:
+        super().__init__(folder, scenario, containers=containers)
         self.resources = self._clients.enter_context(closing(Resources(self.account())))
 
     def connect(self, **changes: Any) -> AzureVmProvider:

@@ -14,7 +14,7 @@ from typing import Any
 from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.aws import batch_requests, batch_streams
-from cloudbench.providers.aws.account import AwsAccount, Clients, translated
+from cloudbench.providers.aws.account import AwsAccount, Clients, code_of, translated
 from cloudbench.providers.aws.batch_requests import BATCH, DEFINITION, ENVIRONMENT, PRIORITY, handle_of
 from cloudbench.providers.aws.batch_status import (
     RELEASED,
@@ -36,6 +36,7 @@ _MOST_IDS = 100  # that one request may name
 _YOUNG_S = 60.0
 """For so long after a job was submitted, that nobody lists it does not say that it is not there."""
 _TRIES = 3
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0)  # while AWS Batch says that it is asked too often
 
 
 class AwsBatchProvider:
@@ -132,8 +133,8 @@ class AwsBatchProvider:
                 return request.job
             try:
                 with translated(f"submitting the job {name}"):
-                    self._ids[name] = self.clients.get("batch", retries=False).submit_job(**body)["jobId"]
-                    self._submitted_at[name] = time.monotonic()
+                    self._ids[name] = self._submit_once(body)
+                self._submitted_at[name] = time.monotonic()
                 return request.job
             except InfrastructureError:
                 # Its answer may be lost; or another run has just taken away what both need.
@@ -274,6 +275,19 @@ class AwsBatchProvider:
                 return None
             self._ids[name] = found[0]["jobId"]
         return self._ids[name]
+
+    def _submit_once(self, body: Mapping[str, Any]) -> str:
+        """The id of the job. Only a refused request is sent again: one without an answer may have been carried out."""
+        from botocore.exceptions import ClientError
+
+        for pause_s in (*_PAUSES_S, None):
+            try:
+                return str(self.clients.get("batch", retries=False).submit_job(**body)["jobId"])
+            except ClientError as error:
+                if code_of(error) != "TooManyRequestsException" or pause_s is None:
+                    raise
+                time.sleep(pause_s)
+        raise AssertionError("unreachable")
 
     def _adopt(self, request: Request, found: Sequence[Mapping[str, Any]]) -> None:
         """Take the oldest job of our name for ours; where an answer was lost there may be a second one, which ends.

@@ -26,6 +26,7 @@ from cloudbench.providers.aws.requests import (
     SUBNETS,
     attempt_name,
     marks,
+    refuse_pool,
     size_of,
     tag_specifications,
 )
@@ -159,6 +160,7 @@ def refuse_impossible(plan: RunPlan, account: AwsAccount) -> None:
             "jobs are not supported on Spot",
             todo="--service ec2 takes Spot machines for several nodes; or --priority dedicated",
         )
+    refuse_pool(plan)
     kind = storage_of(plan)
     if kind not in STORAGES:
         raise SpecError(

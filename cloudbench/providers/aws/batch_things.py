@@ -145,8 +145,8 @@ class Things:
                 try:
                     make()
                 except ClientError as error:
-                    # From before, or of the request whose answer was lost.
-                    if "exist" not in words_of(error).lower() or self._one(kind, name) is None:
+                    # From before, or of the request whose answer was lost; it is not always listed at once.
+                    if "already exist" not in words_of(error).lower():
                         raise
             elif found["status"] == "INVALID":
                 raise InfrastructureError(

@@ -22,6 +22,7 @@ from cloudbench.providers.aws.requests import (
     SUBNETS,
     attempt_name,
     marks,
+    refuse_pool,
     size_of,
     tag_specifications,
 )
@@ -49,6 +50,7 @@ def handle_of(kind: Literal["files", "placement-group", "instances"], run: str, 
 
 def render(plan: RunPlan, attempt: int, account: AwsAccount) -> Request:
     """The files, a placement group for several nodes, and all instances at once."""
+    refuse_pool(plan)
     storage = storage_of(plan, account)
     name, tags = attempt_name(plan.id, attempt), marks(plan, attempt, EC2)
     files = Step(

@@ -72,3 +72,17 @@ def size_of(plan: RunPlan) -> Size:
     if plan.setup.sku is None:
         raise SpecError(f"{plan.label}: AWS needs a machine size", todo="--sku g4dn.xlarge")
     return find_size("aws", plan.setup.sku)
+
+
+def refuse_pool(plan: RunPlan) -> None:
+    """Refuse a pool.
+
+    Raises:
+        SpecError: the plan asks for one.
+    """
+    if plan.setup.pool is not None:
+        raise SpecError(
+            f"pool {plan.setup.pool}: AWS has no pools",
+            why="runs that want the same machines share an environment by themselves",
+            todo="leave --pool out",
+        )

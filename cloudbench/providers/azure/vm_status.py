@@ -111,7 +111,7 @@ def glance(seen: Seen, *, now: str) -> Status | None:
     if gone and seen.is_spot and not _is_over(seen, now):
         reason = f"Azure took {', '.join(gone)} back, of {seen.nodes} spot machines"
         return Status(outcome=Outcome.PREEMPTED, reason=reason, vendor_state=state)
-    if seen.nodes and all(_has_ended(seen, node) for node in range(seen.nodes)):
+    if seen.nodes and all(_has_ended(seen, node, now) for node in range(seen.nodes)):
         return None
     return Status(vendor_state=state)
 
@@ -169,9 +169,12 @@ def _parts(error: Wire) -> Iterator[Wire]:
         yield from _parts(inner if isinstance(inner, dict) else detail)
 
 
-def _has_ended(seen: Seen, node: int) -> bool:
+def _has_ended(seen: Seen, node: int, now: str) -> bool:
     machine = seen.machines.get(f"node-{node}")
-    return node in seen.ended or (machine is not None and machine.power in ("deallocated", "stopped"))
+    if node in seen.ended or (machine and machine.power in ("deallocated", "stopped")):
+        return True
+    until, moment = _moment((seen.tags or {}).get(UNTIL, "")), _moment(now)
+    return machine is None and until is not None and moment is not None and moment >= until  # somebody deleted it
 
 
 def _is_over(seen: Seen, now: str) -> bool:

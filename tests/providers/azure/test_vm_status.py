@@ -72,6 +72,12 @@ def test_a_dedicated_machine_that_somebody_took_away_is_no_preemption() -> None:
     assert "node 0's program, node 1's program" in (status.reason or "")
 
 
+def test_a_machine_that_somebody_deleted_is_waited_for_until_its_time_is_over() -> None:
+    there = seen(RUNNING, ended=frozenset({0}))
+    assert glance(there, now=NOW).outcome is None  # type: ignore[union-attr]
+    assert glance(there, now="2026-03-04T13:01:00+00:00") is None
+
+
 def test_a_machine_that_failed_ends_the_job_with_its_words() -> None:
     failed = Machine(state="failed", error={"code": "ZonalAllocationFailed", "message": "none left\nat all"})
     status = glance(seen(RUNNING, failed), now=NOW)

@@ -13,6 +13,12 @@ from pathlib import Path
 REQUESTS = "shutdown-requests"
 """The file in a machine's folder with the arguments of each `shutdown`, a line each."""
 
+# A script knows nothing of the lifeline: whoever can lock that has outlived the rehearsal, and ends the script.
+LIVES_WITH_THE_REHEARSAL = """\
+if command -v flock >flock-is-here; then (flock --shared "$CLOUDBENCH_LIFELINE" true; kill -KILL 0) & fi
+"""
+"""What a machine's command begins with that is to end with a rehearsal that is killed."""
+
 _ENDS = ("shutdown", "poweroff", "halt", "reboot")
 _TOUCHES = (
     *("apt", "apt-get", "dnf", "yum", "snap", "systemctl", "service", "sysctl", "modprobe", "hostnamectl"),

@@ -17,7 +17,7 @@ import msgspec
 from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.azure_resources.templates import user_data
 from cloudbench.rehearsal.azure_resources.wire import Body, stamp
-from cloudbench.rehearsal.guest import REQUESTS, install_programs, write_program
+from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL, REQUESTS, install_programs, write_program
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.azure_batch.world import World
@@ -30,12 +30,7 @@ _ALLOCATION_FAILED = (
 _OS_TIMED_OUT = "OS Provisioning for VM '{name}' did not finish in the allotted time."
 
 _LOOKED_EVERY_S = 0.5
-
-# A script knows nothing of the lifeline: whoever can lock that has outlived the rehearsal, and ends the script.
-_RUN = """\
-if command -v flock >flock-is-here; then (flock --shared "$CLOUDBENCH_LIFELINE" true; kill -KILL 0) & fi
-exec ./user-data
-"""
+_RUN = f"{LIVES_WITH_THE_REHEARSAL}exec ./user-data"
 _BECOMES = {"deallocating": "deallocated", "stopping": "stopped"}
 
 # Where a machine's disk is: its folder. These are the paths that user data may name.

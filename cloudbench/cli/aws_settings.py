@@ -25,7 +25,6 @@ _SETTINGS = CloudSettings(
         "service_role": (None, "the role of AWS Batch; by default its service-linked one"),
         "file_system": (None, "the EFS file system for --storage efs"),
         "image": (None, "the AMI of EC2 machines, or an SSM parameter that names it"),
-        "account_id": (None, "the account's number, where AWS is not to be asked for it"),
         "endpoint": (None, "where a stand-in of AWS answers"),
         "access_key": (None, "the access key that a stand-in takes"),
         "secret_key": (None, "the secret key that a stand-in takes"),

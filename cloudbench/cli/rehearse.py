@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cloudbench.cli import options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cloudbench.rehearsal.aws.rehearsal import AwsRehearsal
+    from cloudbench.rehearsal.azure import AzureRehearsal
 
 
 @click.command(
@@ -12,13 +20,15 @@ from cloudbench.cli import options
 Examples:
   cloudbench rehearse --serve > rehearsal.sh &
   source rehearsal.sh; cloudbench doctor --provider azure
-  cloudbench rehearse --serve --scenario preemption --format json"""
+  cloudbench rehearse --serve --scenario preemption --format json
+  cloudbench rehearse --serve --provider aws > rehearsal.sh &"""
 )
 @click.option("--serve", is_flag=True, help="Keep them up until Ctrl-C.")
+@click.option("--provider", type=click.Choice(["azure", "aws"]), default="azure", show_default=True)
 @options.scenario
 @options.output_format("shell", "json")
-def rehearse(serve: bool, scenario: str | None, output_format: str) -> int:
-    """Keep stand-ins of Azure Batch and Azure Files up on this machine.
+def rehearse(serve: bool, provider: str, scenario: str | None, output_format: str) -> int:
+    """Keep stand-ins of a cloud up on this machine.
 
     Their endpoints and keys are printed as soon as they answer: as shell variables, which cloudbench itself reads, or
     as JSON. They run what a job asks for as processes, or as containers where there is a Docker engine.
@@ -28,8 +38,6 @@ def rehearse(serve: bool, scenario: str | None, output_format: str) -> int:
 
     from cloudbench.cli.session import home
     from cloudbench.errors import UsageError
-    from cloudbench.rehearsal.azure import AzureRehearsal
-    from cloudbench.rehearsal.azure_batch.scenario import load_scenario
     from cloudbench.rehearsal.presence import remove_dead
 
     if not serve:
@@ -37,12 +45,11 @@ def rehearse(serve: bool, scenario: str | None, output_format: str) -> int:
             "rehearse: nothing to do",
             todo="cloudbench rehearse --serve; a single run is rehearsed by cloudbench submit --rehearse",
         )
-    loaded = load_scenario(scenario) if scenario else None
     root = home() / "rehearsals"
     remove_dead(root)
-    rehearsal = AzureRehearsal(root / secrets.token_hex(4), scenario=loaded)
+    rehearsal = _rehearsal(provider, root / secrets.token_hex(4), scenario)
     try:
-        _tell(rehearsal.start(), output_format)
+        _tell(provider, rehearsal.start(), output_format)
         click.echo("serving until Ctrl-C; whatever runs then ends with it", err=True)
         threading.Event().wait()
     except KeyboardInterrupt:
@@ -52,16 +59,30 @@ def rehearse(serve: bool, scenario: str | None, output_format: str) -> int:
     return 0
 
 
-def _tell(endpoints: object, output_format: str) -> None:
+def _rehearsal(provider: str, folder: Path, scenario: str | None) -> AwsRehearsal | AzureRehearsal:
+    if provider == "aws":
+        from cloudbench.rehearsal import aws
+        from cloudbench.rehearsal.aws.rehearsal import AwsRehearsal
+
+        return AwsRehearsal(folder, scenario=aws.load_scenario(scenario) if scenario else None)
+    from cloudbench.rehearsal.azure import AzureRehearsal
+    from cloudbench.rehearsal.azure_batch.scenario import load_scenario
+
+    return AzureRehearsal(folder, scenario=load_scenario(scenario) if scenario else None)
+
+
+def _tell(provider: str, endpoints: object, output_format: str) -> None:
     import shlex
 
     import msgspec
 
+    from cloudbench.cli.aws_settings import aws_variables
     from cloudbench.cli.settings import azure_variables
 
     values: dict[str, str] = msgspec.to_builtins(endpoints)
     if output_format == "json":
         click.echo(msgspec.json.encode(values).decode())
-    else:
-        for name, value in azure_variables(values).items():
-            click.echo(f"export {name}={shlex.quote(value)}")
+        return
+    variables = aws_variables(values) if provider == "aws" else azure_variables(values)
+    for name, value in variables.items():
+        click.echo(f"export {name}={shlex.quote(value)}")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
-
-import msgspec
 
 from cloudbench.errors import CloudbenchError, CredentialsError
 from cloudbench.providers.azure.account import AzureAccount
@@ -13,16 +10,7 @@ from cloudbench.providers.azure.batch import AzureBatchProvider
 from cloudbench.providers.azure.share import Share
 from cloudbench.providers.azure.vm import AzureVmProvider
 from cloudbench.providers.base import Provider
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was looked at. `exit_code` is 3 where credentials are the reason of a failure, else 4."""
-
-    state: Literal["ok", "note", "failed"]
-    what: str
-    why: str | None = None
-    todo: str | None = None
-    exit_code: int = 4
+from cloudbench.providers.findings import Finding as Finding
 
 
 def find_out(account: AzureAccount, *, owner: str, service: str = "batch") -> list[Finding]:

@@ -28,7 +28,6 @@ class AwsEndpoints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     region: str
     bucket: str
     file_system: str
-    account_id: str
 
 
 class AwsRehearsal:
@@ -62,7 +61,6 @@ class AwsRehearsal:
             region=REGION,
             bucket=BUCKET,
             file_system=FILE_SYSTEM,
-            account_id=self.aws.account,
         )
         self.aws.make_bucket(BUCKET)
         tell_endpoints(self.folder, endpoints)

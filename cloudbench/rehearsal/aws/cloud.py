@@ -128,6 +128,7 @@ def _know_retired_sizes() -> None:
     for size in sizes("aws"):
         if size.name not in known.INSTANCE_TYPES:
             known.INSTANCE_TYPES[size.name] = _described(size)
+            known.InstanceTypeBackend.instance_types.append(known.InstanceType(size.name))
             family = size.name.partition(".")[0]
             if family not in known.INSTANCE_FAMILIES:
                 known.INSTANCE_FAMILIES.append(family)

@@ -16,6 +16,7 @@ from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.aws import programs
 from cloudbench.rehearsal.aws.wire import AwsError, Body, Call, Extension
 from cloudbench.rehearsal.aws.xml import ec2_response
+from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL
 from cloudbench.rehearsal.server import Response
 
 if TYPE_CHECKING:
@@ -98,7 +99,8 @@ class Instances:
         endpoint = f"{self._world.url}/machines/{host.id}"
         environment = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "TMPDIR": str(work / "tmp")}
         try:
-            host.machine.run(str(script), cwd=work, environment=environment, stdout=console, stderr=console)
+            command = f"{LIVES_WITH_THE_REHEARSAL}exec ../user-data"
+            host.machine.run(command, cwd=work, environment=environment, stdout=console, stderr=console)
         except InfrastructureError as error:
             console.write_text(f"{error}\n")
         self._world.background(lambda: self._watch(host))
@@ -112,7 +114,9 @@ class Instances:
             for line in lines[seen:]:
                 minutes = programs.minutes_left(line.split())
                 at = math.inf if minutes is None else self._world.timers.clock.now() + minutes * 60
-            seen = len(lines)
+            if seen != len(lines):
+                seen = len(lines)
+                (host.machine.folder / programs.HEARD).write_text(f"{seen}\n")
             if self._world.timers.clock.now() >= at:
                 with self._world.lock:
                     host.shut_down()

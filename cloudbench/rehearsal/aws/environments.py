@@ -109,7 +109,8 @@ class Environments:
             thing = self._things[item[f"{kind.field}Arn"]]
             if thing.seen_from <= self._world.now:
                 limits = {"jobStateTimeLimitActions": thing.limits} if thing.limits else {}
-                listed.append({**item, **limits, "status": thing.status, "statusReason": thing.reason})
+                told = {**item, **limits, "status": thing.status, "statusReason": thing.reason}
+                listed.append({name: value for name, value in told.items() if value is not None})
         return json_response({kind.listing: listed})
 
     def _update(self, kind: _Kind, call: Call, ask: Callable[[], Response]) -> Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -38,9 +38,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """A job. It is RUNNABLE until `place` gives it instances, and again when an attempt is tried anew."""
+    """A job. It is RUNNABLE until `place` gives it instances, and again when it is tried anew: `runnable` is called."""
 
-    def __init__(self, world: World, order: Order) -> None:
+    def __init__(self, world: World, order: Order, runnable: Callable[[], None]) -> None:
         self.id = str(uuid4())
         self.order = order
         self.arn = f"arn:aws:batch:{REGION}:{world.cloud.account}:job/{self.id}"
@@ -50,6 +50,7 @@ class Job:
         self.explained = False
         self.seen_from = world.now + world.scenario.stale_reads_s
         self._world = world
+        self._runnable = runnable
         self._created_at = world.now_ms
         self._started_at: int | None = None
         self._stopped_at: int | None = None
@@ -70,6 +71,7 @@ class Job:
         self.status = "RUNNABLE"
         self.runnable_since = self._world.now
         self.explained = False
+        self._world.timers.after(0, self._runnable)
 
     def place(self, environment: str, hosts: Sequence[Host]) -> None:
         """Run on these instances of an environment, one a node, as soon as they are there."""

@@ -80,7 +80,7 @@ class Jobs:
         definition = batch.get_job_definition(str(parameters.get("jobDefinition")))
         if definition is None or definition.status != "ACTIVE":
             raise AwsError("ClientException", f"Job definition {parameters.get('jobDefinition')} is not active")
-        job = Job(self._world, _order(name, queue, definition, parameters))
+        job = Job(self._world, _order(name, queue, definition, parameters), self.look)
         self._jobs[job.id] = job
         self._world.timers.after(self._world.scenario.schedule_s, lambda: self._release(job))
         return json_response({"jobArn": job.arn, "jobId": job.id, "jobName": name})
@@ -94,7 +94,6 @@ class Jobs:
             job.cancel("Dependent Job failed")
         elif all(other.ended for other in before):
             job.become_runnable()
-            self._try(job)
         else:
             job.status = "PENDING"
 

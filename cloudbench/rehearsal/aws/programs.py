@@ -13,9 +13,19 @@ from pathlib import Path
 from cloudbench.rehearsal.aws.wire import AwsError
 from cloudbench.rehearsal.guest import REQUESTS, install_programs, way_around, write_program
 
-__all__ = ["REQUESTS", "check", "install", "minutes_left", "placed"]
+__all__ = ["HEARD", "REQUESTS", "check", "install", "minutes_left", "placed"]
+
+HEARD = "shutdown-requests-heard"
+"""The file with how many of the requests were heard."""
 
 _OWN_PLACES = re.compile(r"(?<![\w.}/-])/(?:mnt|opt)(?=/|\b)")
+
+# It returns when it was heard, as the real one does.
+_SHUTDOWN = """\
+printf '%s\\n' "$*" >> {requests}
+count=$(wc -l < {requests})
+until [ "$(cat {heard} 2>/dev/null || echo 0)" -ge "$count" ]; do sleep 0.05; done
+"""
 
 # mount -t nfs4 -o OPTIONS ID.efs.REGION.amazonaws.com:/ PLACE; mount -t efs ID:/ PLACE
 _MOUNT = """\
@@ -52,6 +62,8 @@ def install(folder: Path, file_systems: Path | None) -> None:
     for place in ("mnt", "opt"):
         (folder / place).mkdir(exist_ok=True)
     install_programs(folder)
+    requests, heard = (shlex.quote(str(folder / name)) for name in (REQUESTS, HEARD))
+    write_program(folder / "bin" / "shutdown", _SHUTDOWN.format(requests=requests, heard=heard))
     known = sorted(file_systems.iterdir()) if file_systems and file_systems.is_dir() else []
     cases = "".join(f"  {shlex.quote(at.name)}) folder={shlex.quote(str(at))};;\n" for at in known)
     write_program(folder / "bin" / "mount", _MOUNT.format(cases=cases, root=shlex.quote(f"{folder}/")))

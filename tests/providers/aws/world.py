@@ -71,6 +71,7 @@ class AwsWorld:
     def __init__(self, folder: Path, service: str, scenario: Scenario = QUICK) -> None:
         self.owner = f"conformance-{secrets.token_hex(4)}"
         self.service = service
+        self.folder = folder
         self.machines = Machines(folder / "nodes", containers=False)
         self.clock = Clock()
         self.stand_in = AwsStandIn(self.machines, self.clock, scenario=scenario, file_systems=folder / "efs")

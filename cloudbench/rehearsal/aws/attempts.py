@@ -18,6 +18,7 @@ from cloudbench.rehearsal.aws.cloud import REGION
 from cloudbench.rehearsal.aws.definitions import requirements
 from cloudbench.rehearsal.aws.streams import LogStream
 from cloudbench.rehearsal.aws.wire import Body
+from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.aws.hosts import Host
@@ -146,7 +147,8 @@ class Node:
             command += ["--volume", volume]
         for name in names:
             command += ["--env", name]
-        return shlex.join(["exec", *command, container["image"], *container.get("command", ())]), environment
+        line = shlex.join(["exec", *command, container["image"], *container.get("command", ())])
+        return f"{LIVES_WITH_THE_REHEARSAL}{line}", environment
 
     def _volumes(self, root: Path) -> list[str]:
         sources = {item["name"]: item for item in self.container.get("volumes") or ()}

@@ -55,10 +55,10 @@ class Clients(ExitStack):
 class Account:
     """A stand-in with its clock, its machines and clients."""
 
-    def __init__(self, root: Path, scenario: Scenario | None, **more: Any) -> None:
+    def __init__(self, root: Path, scenario: Scenario | None, *, containers: bool = False, **more: Any) -> None:
         self._ends = ExitStack()
         self.clock = Clock()
-        self.machines = Machines(root / "nodes", containers=False)
+        self.machines = Machines(root / "nodes", containers=containers)
         self._ends.callback(self.machines.close)
         self.stand_in = AwsStandIn(self.machines, self.clock, scenario=scenario, **more)
         self._ends.callback(self.stand_in.close)

@@ -231,3 +231,19 @@ def test_a_rehearsal_that_is_cut_off_leaves_nothing(
     [run] = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
     assert run["phase"] == "released"
     assert list((tmp_path / "home" / "rehearsals").iterdir()) == []
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("service", ["batch", "vm"])
+def test_a_rehearsal_trains_in_containers_of_a_real_engine(
+    cloudbench: Cloudbench, quick: Callable[[str], str], cpu_image: str, tmp_path: Path, service: str
+) -> None:
+    ended = cloudbench(
+        "submit", *AZURE, "--service", service, "--nodes", "2", "--image", cpu_image,
+        "--rehearse", "--scenario", quick(""), "--format", "json",
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    [row] = rows(ended.stdout)
+    assert (row["nodes"], row["gpus_per_node"], row["status"]) == (2, 2, "ok")
+    facts = [json.loads(path.read_text()) for path in (tmp_path / "home").rglob("facts.json")]
+    assert [found["image"] for found in facts] == [cpu_image] * 2

@@ -105,7 +105,10 @@ class Things:
     def waiting_jobs(self, queue: str) -> list[dict[str, Any]]:
         """The jobs of a queue that have not ended."""
         with translated(f"listing the jobs of queue {queue}"):
-            return [job for state in WAITING for job in self._jobs(queue, jobStatus=state)]
+            # Asked without a filter, AWS Batch lists one state at a time; with one, all that it remembers.
+            since = int((time.time() - _WEEK.total_seconds()) * 1000)
+            found = self._jobs(queue, filters=[{"name": "AFTER_CREATED_AT", "values": [str(since)]}])
+        return [job for job in found if job["status"] in WAITING]
 
     def jobs_named(self, queue: str, name: str) -> list[dict[str, Any]]:
         """The jobs of that name, ended ones too, the oldest first."""

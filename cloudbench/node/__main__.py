@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     begin.add_argument("--foreground", action="store_true")
     end = commands.add_parser("wait", help="wait for the end of the node that was started")
     end.add_argument("--out", type=Path, required=True)
+    end.add_argument("--tell", action="store_true", help="print what the ranks print")
     run = commands.add_parser("run", help="do this node's part of a job")
     run.add_argument("--job", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
@@ -95,7 +96,7 @@ def _facts(out: Path | None) -> int:
 
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "start": _start,
-    "wait": lambda options: wait(options.out),
+    "wait": lambda options: wait(options.out, tell=options.tell),
     "run": lambda options: _run(options.job, options.out),
     "push": lambda options: push(options.folder, options.push, options.node),
     "facts": lambda options: _facts(options.out),

@@ -30,6 +30,29 @@ def last_lines(path: Path, count: int = 20, width: int = 500) -> list[str]:
     return [line[-width:] for line in lines if line.strip()][-count:]
 
 
+class Echo:
+    """Prints the lines that the ranks' logs in a folder gain, each after the name of its log."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._offsets: dict[Path, int] = {}
+
+    def tell(self) -> bool:
+        """Print what is new, to the last whole line of each log and at most a chunk; whether there was any."""
+        told = False
+        for path in sorted(self._folder.glob("rank-*.log")):
+            with path.open("rb") as file:
+                file.seek(self._offsets.get(path, 0))
+                lines = file.read(_CHUNK).splitlines(keepends=True)
+            if lines and not lines[-1].endswith(b"\n") and sum(map(len, lines)) < _CHUNK:
+                del lines[-1]
+            for line in lines:
+                print(f"{path.stem}: {line.decode('utf-8', 'replace').rstrip()}")
+            self._offsets[path] = self._offsets.get(path, 0) + sum(map(len, lines))
+            told = told or bool(lines)
+        return told
+
+
 class StepWatcher:
     """Tells whether a growing log gained lines that look like training steps.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cloudbench.node.job import Job, NodeError, read_job
-from cloudbench.node.logs import last_lines
+from cloudbench.node.logs import Echo, last_lines
 from cloudbench.node.outbox import Outbox, write_whole
 from cloudbench.node.place import Place, find_place
 from cloudbench.node.push import FINISH_TIMEOUT_S, PUSHED, STATUS
@@ -96,8 +96,11 @@ def start(order: Order, *, foreground: bool = False) -> int:
         os._exit(code)
 
 
-def wait(out: Path) -> int:
+def wait(out: Path, *, tell: bool = False) -> int:
     """Wait until the node in `out` has ended and all is told; print how. Signals are passed on to it.
+
+    Args:
+        tell: print what its ranks print as well, while they do.
 
     Returns:
         0 where the run succeeded; else the failed rank's exit code, or 1 where it is no rank's fault.
@@ -108,9 +111,14 @@ def wait(out: Path) -> int:
         return 1
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _frame: _pass_on(lock, number))
+    echo = Echo(out)
     with lock.open("rb") as file:
         while _is_held(file.fileno()):
             time.sleep(_TICK_S)
+            if tell and echo.tell():
+                sys.stdout.flush()
+    while tell and echo.tell():
+        pass
     if not _has_ended(out):
         declare_ended(out, "the process that watched over the node program is gone")
     status = _read_status(out)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudbench.node.logs import StepWatcher, last_lines
+from cloudbench.node.logs import Echo, StepWatcher, last_lines
 
 STEPS = [
     b"10\timages/sec: 28.3 +/- 0.0 (jitter = 0.1)\t9.433\n",
@@ -82,3 +82,28 @@ def test_last_lines(tmp_path: Path) -> None:
     path.write_bytes("".join(f"{number}\n" for number in range(100)).encode() + b"1 %\r2 %\r3 %\nb\xffd\r\n\nend")
     assert last_lines(path, count=5) == ["98", "99", "3 %", "b�d", "end"]
     assert last_lines(tmp_path / "none") == []
+
+
+def test_whole_lines_of_ranks_are_told_once_with_the_name_of_their_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    echo, log = Echo(tmp_path), tmp_path / "rank-3.log"
+    assert not echo.tell()
+    (tmp_path / "node.log").write_text("not a rank's\n")
+    log.write_bytes(b"first\nsec")
+    assert echo.tell()
+    assert not echo.tell()
+    with log.open("ab") as file:
+        file.write(b"ond \xff\r\nlast\n")
+    assert echo.tell()
+    assert capsys.readouterr().out == "rank-3: first\nrank-3: second \ufffd\nrank-3: last\n"
+
+
+def test_a_long_log_is_told_piece_by_piece_to_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [f"line {number}" for number in range(60_000)]
+    (tmp_path / "rank-0.log").write_text("".join(f"{line}\n" for line in lines))
+    echo, turns = Echo(tmp_path), 0
+    while echo.tell():
+        turns += 1
+    assert turns > 1
+    assert "".join(line.removeprefix("rank-0: ") for line in capsys.readouterr().out.splitlines()) == "".join(lines)

@@ -203,6 +203,14 @@ def test_share_that_hangs_delays_no_rank(task: Callable[..., Task], share: Share
         assert share.text(f"node-{node}/rank-{node}.log") == "trained\n"
 
 
+def test_the_waiting_command_tells_what_the_ranks_print(task: Callable[..., Task]) -> None:
+    one = task(1, "echo working; sleep 1; echo trained").start()
+    with one.call(0, "wait", "--tell", "--out", one.out(0)) as program:
+        printed = program.communicate(timeout=PATIENCE_S)[0]
+    told = ["rank-0: working", "rank-0: trained", "succeeded: the run is complete"]
+    assert (program.returncode, printed.splitlines()) == (0, told)
+
+
 def test_signal_to_the_waiting_command_cancels_the_run(task: Callable[..., Task], share: Share) -> None:
     two = task(2, FOREVER).start()
     two.wait_for_work()

@@ -25,7 +25,7 @@ from cloudbench.providers.aws.batch_status import (
     unplaceable,
 )
 from cloudbench.providers.aws.batch_things import WAITING, Things
-from cloudbench.providers.aws.checks import check_bucket, check_size, errors_as_problems
+from cloudbench.providers.aws.checks import check_bucket, check_credentials, check_size, errors_as_problems
 from cloudbench.providers.aws.files import ADDRESSES, ATTEMPT, NODES, OWNER, RUN, Bucket
 from cloudbench.providers.aws.requests import FILES_ADDRESS, attempt_name, fill, lifetime_s
 from cloudbench.providers.base import LogChunk, LogFile, Problem, Request
@@ -94,6 +94,7 @@ class AwsBatchProvider:
         if self._account.missing:
             return [*problems, self._account.missing]
         with errors_as_problems(problems):
+            problems += check_credentials(self._account, self.clients)
             check_bucket(self._account, self._bucket)
         return problems
 

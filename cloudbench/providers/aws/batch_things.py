@@ -21,7 +21,7 @@ WAITING = ("SUBMITTED", "PENDING", "RUNNABLE", "STARTING", "RUNNING")
 """The states of a job that has not ended."""
 
 _PATIENCE_S = 300.0
-_LONGEST_REMOVAL_S = 20.0
+_LONGEST_REMOVAL_S = 150.0
 _WEEK = datetime.timedelta(days=7)
 _EXISTS = ("InvalidLaunchTemplateName.AlreadyExistsException", "InvalidPlacementGroup.Duplicate")
 _UNKNOWN = (

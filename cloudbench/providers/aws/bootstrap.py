@@ -38,7 +38,7 @@ program, out = os.path.join(folder, "cloudbench-node.pyz"), os.path.join(folder,
 code = subprocess.call([sys.executable, program, "start", "--files", folder, "--out", out])
 if code:
     sys.exit(code)
-os.execv(sys.executable, [sys.executable, program, "wait", "--out", out])
+os.execv(sys.executable, [sys.executable, program, "wait", "--tell", "--out", out])
 """
 
 # Which node an instance is: its index in the launch. Node 0 leaves its address in the bucket, where the others find it.

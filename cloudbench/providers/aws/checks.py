@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from cloudbench.catalog import find_size, retirement_problem
 from cloudbench.errors import CloudbenchError, UsageError
 from cloudbench.plan import RunPlan
-from cloudbench.providers.aws.account import AwsAccount
+from cloudbench.providers.aws.account import AwsAccount, Clients
 from cloudbench.providers.aws.files import Bucket
 from cloudbench.providers.base import Problem
 
@@ -36,6 +36,21 @@ def check_bucket(account: AwsAccount, bucket: Bucket) -> None:
             f"there is no bucket {account.bucket}",
             todo=f"aws s3 mb s3://{account.bucket} --region {account.region}",
         )
+
+
+def check_credentials(account: AwsAccount, clients: Clients) -> list[Problem]:
+    """A warning where the credentials end by themselves: addresses that they signed end with them."""
+    credentials = None if account.is_stand_in else clients.session.get_credentials()
+    if credentials is None or credentials.get_frozen_credentials().token is None:
+        return []
+    return [
+        Problem(
+            severity="warning",
+            what="these AWS credentials are temporary, and so are the addresses by which nodes send their logs",
+            why="an address ends with the credentials that signed it",
+            todo="make the session last longer than the run",
+        )
+    ]
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from cloudbench.plan import RunPlan
 from cloudbench.providers.aws import ec2_requests
 from cloudbench.providers.aws.account import AwsAccount, Clients, code_of, translated
 from cloudbench.providers.aws.batch_things import default_network, tags_of
-from cloudbench.providers.aws.checks import check_bucket, check_size, errors_as_problems
+from cloudbench.providers.aws.checks import check_bucket, check_credentials, check_size, errors_as_problems
 from cloudbench.providers.aws.ec2_requests import EC2, NAME, handle_of
 from cloudbench.providers.aws.ec2_status import ENDED_BY, RELEASED, STOPPED, Instance, conclude, glance, read_instance
 from cloudbench.providers.aws.files import ADDRESSES, ATTEMPT, NODES, OWNER, RUN, SERVICE, Bucket
@@ -63,6 +63,7 @@ class AwsEc2Provider:
         if self._account.missing:
             return [*problems, self._account.missing]
         with errors_as_problems(problems):
+            problems += check_credentials(self._account, self.clients)
             check_bucket(self._account, self._bucket)
             self._image(request)
         return problems

@@ -223,3 +223,23 @@ def test_what_a_container_printed_comes_home_when_its_job_fails(play: Play, tmp_
     assert "broken" in (tmp_path / "service" / "node-0.txt").read_text()
     assert (tmp_path / "service" / "node-1.txt").exists()
     assert released(world, request)
+
+
+def test_each_node_prints_into_a_stream_of_its_own_while_it_runs(play: Play) -> None:
+    world = play("batch")
+    provider = world.connect()
+    request = start(provider, world.plan('while :; do echo "rank $CLOUDBENCH_RANK"; sleep 0.2; done'))
+    wait_for_line(provider, request, b"rank")
+    batch, logs = world.client("batch"), world.client("logs")
+    queue = request.steps[-1].body["submit_job"]["jobQueue"]
+    [job] = batch.list_jobs(jobQueue=queue, jobStatus="RUNNING")["jobSummaryList"]
+    nodes = batch.describe_jobs(jobs=[f"{job['jobId']}#{node}" for node in range(2)])["jobs"]
+
+    def printed(node: int) -> str:
+        stream = nodes[node]["container"]["logStreamName"]
+        found = logs.get_log_events(logGroupName="/aws/batch/job", logStreamName=stream, startFromHead=True)
+        return "".join(event["message"] for event in found["events"])
+
+    for node in range(2):
+        until(lambda node=node: f"rank-{node}: rank {node}" in printed(node))
+    assert released(world, request)

@@ -165,3 +165,25 @@ def test_no_key_is_anywhere_that_a_run_leaves_or_shows(
     for hidden in (environment["CLOUDBENCH_AWS_SECRET_KEY"], "X-Amz-Signature"):
         assert not [text for text in told if hidden in text]
         assert not [data for data in left if hidden.encode() in data]
+
+
+@pytest.mark.slow
+def test_one_experiment_runs_on_both_clouds_and_one_summary_shows_both(
+    cloudbench: Cloudbench, steps_template: Path, tmp_path: Path
+) -> None:
+    experiment = tmp_path / "experiment.yaml"
+    experiment.write_text(
+        "name: both\n"
+        f"templates: [{steps_template}]\n"
+        "setups:\n"
+        "  - {name: azure, provider: azure, sku: NC6, nodes: 2}\n"
+        "  - {name: aws, provider: aws, sku: p2.xlarge, nodes: 2}\n"
+        "  - {name: ec2, provider: aws, service: ec2, sku: p2.xlarge, nodes: 2}\n"
+    )
+    ended = cloudbench("run", str(experiment), "--rehearse", "--format", "json")
+    assert ended.returncode == 0, ended.stderr
+    assert [(row["label"], row["throughput"]) for row in rows(ended.stdout)] == [
+        ("azure", 20.0),
+        ("aws", 20.0),
+        ("ec2", 20.0),
+    ]

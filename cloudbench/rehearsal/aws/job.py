@@ -38,9 +38,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Job:
-    """A job. It is RUNNABLE until `place` gives it instances, and again when it is tried anew: `runnable` is called."""
+    """A job. It is RUNNABLE until `place` gives it instances, and again when it is tried anew.
 
-    def __init__(self, world: World, order: Order, runnable: Callable[[], None]) -> None:
+    Args:
+        look: called when it waits for instances, or others need not wait for it any more.
+    """
+
+    def __init__(self, world: World, order: Order, look: Callable[[], None]) -> None:
         self.id = str(uuid4())
         self.order = order
         self.arn = f"arn:aws:batch:{REGION}:{world.cloud.account}:job/{self.id}"
@@ -50,7 +54,7 @@ class Job:
         self.explained = False
         self.seen_from = world.now + world.scenario.stale_reads_s
         self._world = world
-        self._runnable = runnable
+        self._looked_for = look
         self._created_at = world.now_ms
         self._started_at: int | None = None
         self._stopped_at: int | None = None
@@ -71,7 +75,7 @@ class Job:
         self.status = "RUNNABLE"
         self.runnable_since = self._world.now
         self.explained = False
-        self._world.timers.after(0, self._runnable)
+        self._world.timers.after(0, self._looked_for)
 
     def place(self, environment: str, hosts: Sequence[Host]) -> None:
         """Run on these instances of an environment, one a node, as soon as they are there."""
@@ -110,6 +114,7 @@ class Job:
     def _finish(self, status: str) -> None:
         self.status, self._stopped_at = status, self._world.now_ms
         self._let_go()
+        self._world.timers.after(0, self._looked_for)
 
     def _let_go(self) -> None:
         for host in self._hosts:

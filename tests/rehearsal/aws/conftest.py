@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import msgspec
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
@@ -23,6 +24,11 @@ from cloudbench.rehearsal.machines import Machines
 from cloudbench.rehearsal.server import HttpServer
 
 PATIENCE_S = 120.0
+
+# Delays that only a turned clock brings to an end: however slow this machine is, what is said to be on its way is.
+SLOW = Scenario(change_s=100, delete_s=100, schedule_s=100, boot_s=300, pull_s=100, idle_s=300, explain_s=500)
+START_S = 501.0
+"""From a job's submission, or from its next attempt, until it runs."""
 ENDED = ("SUCCEEDED", "FAILED")
 SMALL = [{"type": "VCPU", "value": "4"}, {"type": "MEMORY", "value": "1024"}, {"type": "GPU", "value": "1"}]
 STATE = {"state": "ENABLED"}
@@ -60,7 +66,7 @@ class Account:
         self.clock = Clock()
         self.machines = Machines(root / "nodes", containers=containers)
         self._ends.callback(self.machines.close)
-        self.stand_in = AwsStandIn(self.machines, self.clock, scenario=scenario, **more)
+        self.stand_in = AwsStandIn(self.machines, self.clock, scenario=scenario or SLOW, **more)
         self._ends.callback(self.stand_in.close)
         self.url = self.stand_in.start()
         self.client = self._ends.enter_context(Clients(self.url))
@@ -76,9 +82,9 @@ class Account:
         """Make a compute environment and a queue of one name."""
         name = new_name()
         make_environment(self.client, name, **resources)
-        self.clock.advance(2)
+        self.clock.advance(200)
         make_queue(self.batch, name)
-        self.clock.advance(2)
+        self.clock.advance(200)
         return name
 
     def define(self, command: str, *, nodes: int = 1, **more: Any) -> str:
@@ -127,6 +133,11 @@ class Account:
     def states(self) -> list[str]:
         """Their states."""
         return [instance["State"]["Name"] for instance in self.instances()]
+
+
+def slow(**changes: Any) -> Scenario:
+    """A slow scenario in which something goes otherwise."""
+    return msgspec.structs.replace(SLOW, **changes)
 
 
 def new_name() -> str:

@@ -4,8 +4,8 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from cloudbench.rehearsal.aws import Scenario
 from tests.rehearsal.aws.conftest import (
+    START_S,
     Account,
     Clients,
     definition,
@@ -13,6 +13,7 @@ from tests.rehearsal.aws.conftest import (
     make_queue,
     new_name,
     refusal,
+    slow,
     until,
 )
 
@@ -26,7 +27,7 @@ def test_all_nodes_run_at_once_and_know_their_places(account: Account) -> None:
     command = f'env | grep {ONE} | sort; if [ "$AWS_BATCH_JOB_NODE_INDEX" = 0 ]; then {main}; else sleep 600; fi'
     queue = account.environment()
     job = account.submit(queue, account.define(command, nodes=2))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     until(lambda: any(line.startswith("port ") for line in account.log(f"{job}#0")))
     until(lambda: len(account.log(f"{job}#1")) >= 6)
     told = dict(line.split("=", 1) for line in account.log(f"{job}#1"))
@@ -53,7 +54,7 @@ def test_the_main_node_decides_and_the_others_are_told_to_stop_before_they_are_k
         "trap 'echo told to stop' TERM; echo ready; while :; do sleep 0.05; done"
     )
     job = account.submit(account.environment(), account.define(command, nodes=2))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.says(f"{job}#1", "told to stop")
     assert account.job(f"{job}#0")["status"] == "FAILED"
     assert account.job(f"{job}#1")["status"] == "RUNNING"
@@ -82,11 +83,11 @@ def test_moto_alone_knows_no_child_jobs_and_runs_what_asks_for_any_amount(moto: 
 
 def test_a_log_can_be_read_while_the_container_runs_and_has_its_last_line_when_it_has_ended(account: Account) -> None:
     job = account.submit(account.environment(), account.define("echo first; read line; printf last; exec cat"))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.ends(job)
     assert account.log(job) == ["first", "last"]
     running = account.submit(account.environment(), account.define("echo first; sleep 600"))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.says(running, "first")
     assert account.job(running)["status"] == "RUNNING"
     account.batch.terminate_job(jobId=running, reason="enough")
@@ -103,7 +104,7 @@ def test_a_container_has_its_variables_and_folders_and_no_value_is_in_the_proces
         "linuxParameters": {"sharedMemorySize": 64, "initProcessEnabled": True},
     }
     job = account.submit(account.environment(), account.define(command, **mounts))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.ends(job)
     assert account.log(job) == ["sosecret", "0"]
 
@@ -126,11 +127,11 @@ def test_a_file_system_is_shared_by_nodes_and_one_that_is_missing_fails_the_job(
     )
     environment = [{"name": "DATA", "value": "/data"}]
     job = account.submit(queue, account.define(write, nodes=2, environment=environment, **volumes("fs-1234")))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert account.ends(job)["status"] == "SUCCEEDED"
     assert sorted(path.name for path in (tmp_path / "fs-1234").iterdir()) == ["0", "1"]
     other = account.submit(queue, account.define("true", **volumes("fs-5678")))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     reason = account.ends(other)["attempts"][0]["container"]["reason"]
     assert reason == "CannotStartContainerError: failed to mount fs-5678: the file system does not exist"
 
@@ -138,7 +139,7 @@ def test_a_file_system_is_shared_by_nodes_and_one_that_is_missing_fails_the_job(
 def test_a_job_that_takes_too_long_is_stopped_and_not_tried_again(account: Account) -> None:
     more = {"timeout": {"attemptDurationSeconds": 60}, "retryStrategy": {"attempts": 3}}
     job = account.submit(account.environment(), account.define("exec sleep 600"), **more)
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     until(lambda: account.job(job)["status"] == "RUNNING")
     account.clock.advance(61)
     ended = account.ends(job)
@@ -153,7 +154,7 @@ def test_a_job_that_takes_too_long_is_stopped_and_not_tried_again(account: Accou
 def test_a_reclaimed_spot_instance_is_told_and_the_job_runs_again_on_another(
     make_account: Callable[..., Account],
 ) -> None:
-    account = make_account(Scenario(interrupt_after_s=30))
+    account = make_account(slow(interrupt_after_s=1000))
     queue = account.environment(type="SPOT")
     conditions = [
         {"onStatusReason": "Host EC2*", "action": "RETRY"},
@@ -162,16 +163,16 @@ def test_a_reclaimed_spot_instance_is_told_and_the_job_runs_again_on_another(
     retry = {"retryStrategy": {"attempts": 3, "evaluateOnExit": conditions}}
     command = 'echo attempt $AWS_BATCH_JOB_ATTEMPT; [ "$AWS_BATCH_JOB_ATTEMPT" = 2 ] || exec sleep 600'
     job = account.submit(queue, account.define(command), **retry)
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.says(job, "attempt 1")
-    account.clock.advance(30)
+    account.clock.advance(1000)
     until(lambda: len(account.job(job)["attempts"]) == 1)
     first = account.job(job)["attempts"][0]
     lost = account.instances()[0]
     assert first["statusReason"] == f"Host EC2 (instance {lost['InstanceId']}) terminated."
     assert "exitCode" not in first["container"]
     assert lost["StateReason"]["Code"] == "Server.SpotInstanceTermination"
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert account.ends(job)["status"] == "SUCCEEDED"
     assert account.log(job) == ["attempt 2"]
     assert len(account.instances()) == 2
@@ -184,7 +185,7 @@ def test_what_fails_by_itself_is_tried_again_only_where_no_condition_says_otherw
     twice = account.submit(queue, failing, retryStrategy={"attempts": 2})
     by_code = [{"onExitCode": "3", "action": "EXIT"}]
     exits = account.submit(queue, failing, retryStrategy={"attempts": 2, "evaluateOnExit": by_code})
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     until(lambda: len(account.job(twice)["attempts"]) == 1)
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert [len(account.ends(job)["attempts"]) for job in (once, twice, exits)] == [1, 2, 1]

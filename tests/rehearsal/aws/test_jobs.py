@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cloudbench.rehearsal.aws import Scenario
 from cloudbench.rehearsal.aws import placement as words
-from tests.rehearsal.aws.conftest import Account, Clients, new_name, refusal, until
+from tests.rehearsal.aws.conftest import START_S, Account, Clients, new_name, refusal, slow, until
 
 
 def needs(*, vcpus: int = 4, memory_mib: int = 1024, gpus: int = 1) -> list[dict[str, str]]:
@@ -15,13 +16,15 @@ def needs(*, vcpus: int = 4, memory_mib: int = 1024, gpus: int = 1) -> list[dict
     return [{"type": kind, "value": str(value)} for kind, value in values.items()]
 
 
-def test_a_job_goes_through_the_service_s_states(account: Account) -> None:
-    job = account.submit(account.environment(), account.define("sleep 0.2; exit 3"), tags={"owner": "me"})
+def test_a_job_goes_through_the_service_s_states(account: Account, tmp_path: Path) -> None:
+    definition = account.define(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done; exit 3")
+    job = account.submit(account.environment(), definition, tags={"owner": "me"})
     seen = [account.job(job)["status"]]
     for _ in range(6):
-        account.clock.advance(1)
+        account.clock.advance(100)
         seen.append(account.job(job)["status"])
-    assert list(dict.fromkeys(seen))[:4] == ["SUBMITTED", "RUNNABLE", "STARTING", "RUNNING"]
+    assert list(dict.fromkeys(seen)) == ["SUBMITTED", "RUNNABLE", "STARTING", "RUNNING"]
+    (tmp_path / "go").touch()
     ended = account.ends(job)
     assert (ended["status"], ended["container"]["exitCode"]) == ("FAILED", 3)
     assert ended["statusReason"] == "Essential container in task exited"
@@ -32,9 +35,9 @@ def test_a_job_goes_through_the_service_s_states(account: Account) -> None:
 def test_no_instance_is_left_soon_after_a_job(make_account: Callable[..., Account]) -> None:
     account = make_account()
     job = account.submit(account.environment(), account.define("true", nodes=2))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.ends(job)
-    account.clock.advance(5)
+    account.clock.advance(401)
     assert account.states() == ["terminated", "terminated"]
 
 
@@ -53,7 +56,7 @@ def test_a_job_that_cannot_be_placed_stays_runnable_and_says_why(
 ) -> None:
     queue = account.environment(**resources)
     job = account.submit(queue, account.define("true", nodes=nodes, needs=wanted))
-    account.clock.advance(3)
+    account.clock.advance(200)
     assert "statusReason" not in account.job(job)
     account.clock.advance(3600)
     found = account.job(job)
@@ -66,15 +69,15 @@ def test_a_job_that_cannot_be_placed_stays_runnable_and_says_why(
 def test_a_job_that_leaves_the_system_its_memory_is_placed(account: Account) -> None:
     wanted = needs(memory_mib=int(61 * 1024 * 0.96))
     job = account.submit(account.environment(), account.define("true", needs=wanted))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert account.ends(job)["status"] == "SUCCEEDED"
 
 
 @pytest.mark.parametrize(
     ("scenario", "reason"),
     [
-        (Scenario(no_capacity=True), f"{words.NO_CAPACITY} [p2.xlarge]"),
-        (Scenario(vcpu_limit=3), words.UNKNOWN),
+        (slow(no_capacity=True), f"{words.NO_CAPACITY} [p2.xlarge]"),
+        (slow(vcpu_limit=3), words.UNKNOWN),
     ],
 )
 def test_want_of_capacity_and_quota_leave_a_job_runnable(
@@ -82,7 +85,7 @@ def test_want_of_capacity_and_quota_leave_a_job_runnable(
 ) -> None:
     account = make_account(scenario)
     job = account.submit(account.environment(), account.define("true"))
-    account.clock.advance(60)
+    account.clock.advance(1000)
     found = account.job(job)
     assert (found["status"], found["statusReason"]) == ("RUNNABLE", reason)
 
@@ -90,7 +93,7 @@ def test_want_of_capacity_and_quota_leave_a_job_runnable(
 def test_a_queue_gives_jobs_up_that_wait_too_long_for_the_reason_it_names(
     make_account: Callable[..., Account],
 ) -> None:
-    account = make_account(Scenario(no_capacity=True))
+    account = make_account(slow(no_capacity=True))
     account.environment()
     (environment,) = account.batch.describe_compute_environments()["computeEnvironments"]
     name, reason = new_name(), "CAPACITY:INSUFFICIENT_INSTANCE_CAPACITY"
@@ -99,9 +102,9 @@ def test_a_queue_gives_jobs_up_that_wait_too_long_for_the_reason_it_names(
     account.batch.create_job_queue(
         jobQueueName=name, priority=1, computeEnvironmentOrder=order, jobStateTimeLimitActions=[limit]
     )
-    account.clock.advance(2)
+    account.clock.advance(200)
     job = account.submit(name, account.define("true"))
-    account.clock.advance(500)
+    account.clock.advance(1100)
     assert account.job(job)["status"] == "RUNNABLE"
     account.clock.advance(200)
     found = account.job(job)
@@ -113,10 +116,10 @@ def test_jobs_wait_for_room_in_their_environment(account: Account) -> None:
     queue = account.environment(maxvCpus=4)
     definition = account.define("sleep 0.3")
     first, second = (account.submit(queue, definition) for _ in range(2))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert account.job(second)["status"] == "RUNNABLE"
     account.ends(first)
-    account.clock.advance(20)
+    account.clock.advance(1000)
     assert account.ends(second)["status"] == "SUCCEEDED"
 
 
@@ -126,19 +129,19 @@ def test_a_job_begins_after_those_that_it_depends_on(account: Account) -> None:
     after_good, after_bad = (
         account.submit(queue, account.define("true"), dependsOn=[{"jobId": job}]) for job in (good, bad)
     )
-    account.clock.advance(2)
+    account.clock.advance(200)
     assert account.job(after_good)["status"] == "PENDING"
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.ends(good)
     account.ends(bad)
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert account.ends(after_good)["status"] == "SUCCEEDED"
     assert account.job(after_bad)["statusReason"] == "Dependent Job failed"
 
 
 def test_cancel_leaves_a_running_job_alone_and_terminate_does_not(account: Account) -> None:
     job = account.submit(account.environment(), account.define("echo runs; exec sleep 600"))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.says(job, "runs")
     account.batch.cancel_job(jobId=job, reason="no")
     assert account.job(job)["status"] == "RUNNING"
@@ -152,7 +155,7 @@ def test_lists_show_one_state_or_what_a_filter_finds_page_by_page(account: Accou
     names = [new_name() for _ in range(3)]
     definition = account.define("true")
     jobs = [account.submit(queue, definition, jobName=name) for name in names]
-    account.clock.advance(2)
+    account.clock.advance(200)
     assert account.batch.list_jobs(jobQueue=queue)["jobSummaryList"] == []  # those that run, where none is named
     listed = account.batch.list_jobs(jobQueue=queue, jobStatus="RUNNABLE")["jobSummaryList"]
     assert [item["jobId"] for item in listed] == jobs
@@ -167,7 +170,7 @@ def test_lists_show_one_state_or_what_a_filter_finds_page_by_page(account: Accou
 
 def test_child_jobs_are_listed_and_described(account: Account) -> None:
     job = account.submit(account.environment(), account.define("true", nodes=2))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     account.ends(job)
     listed = account.batch.list_jobs(multiNodeJobId=job, jobStatus="SUCCEEDED")["jobSummaryList"]
     assert [item["jobId"] for item in listed if item["nodeProperties"]["isMainNode"]] == [f"{job}#0"]
@@ -197,13 +200,13 @@ def test_what_cannot_be_submitted_is_refused(account: Account) -> None:
 
 
 def test_a_job_just_submitted_may_not_be_seen_yet(make_account: Callable[..., Account]) -> None:
-    account = make_account(Scenario(stale_reads_s=5, interruptions=0))
+    account = make_account(slow(stale_reads_s=500))
     queue = account.environment()
-    account.clock.advance(6)
+    account.clock.advance(600)
     job = account.submit(queue, account.define("true"))
     assert account.batch.describe_jobs(jobs=[job])["jobs"] == []
     assert account.batch.list_jobs(jobQueue=queue, jobStatus="SUBMITTED")["jobSummaryList"] == []
-    account.clock.advance(6)
+    account.clock.advance(600)
     until(lambda: account.batch.describe_jobs(jobs=[job])["jobs"] != [])
 
 
@@ -212,12 +215,12 @@ def test_another_queue_of_the_environment_shares_its_room(account: Account) -> N
     other = new_name()
     order = [{"order": 1, "computeEnvironment": name}]
     account.batch.create_job_queue(jobQueueName=other, priority=1, computeEnvironmentOrder=order)
-    account.clock.advance(2)
+    account.clock.advance(200)
     first = account.submit(name, account.define("exec sleep 600"))
     second = account.submit(other, account.define("true"))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     assert account.job(second)["status"] == "RUNNABLE"
     account.batch.terminate_job(jobId=first, reason="enough")
     account.ends(first)
-    account.clock.advance(20)
+    account.clock.advance(1000)
     assert account.ends(second)["status"] == "SUCCEEDED"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from tests.rehearsal.aws.conftest import Account, new_name, until
+from tests.rehearsal.aws.conftest import START_S, Account, new_name, until
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -26,7 +26,7 @@ try:
     command = f"exec bash -c 'exec -a {sys.argv[2]} sleep 600'"
     run(account, command)
     account.submit(account.environment(), account.define(command))
-    account.clock.advance(10)
+    account.clock.advance(501)
     print("runs", flush=True)
     threading.Event().wait()
 except BaseException:
@@ -59,7 +59,7 @@ def test_closing_ends_all_that_runs(make_account: Callable[..., Account]) -> Non
     account, name = make_account(), f"{new_name()}-of-{os.getpid()}"
     definition = account.define(f"exec bash -c 'exec -a {name} sleep 600'", nodes=2)
     account.submit(account.environment(), definition)
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     until(lambda: len(named(name)) == 2)
     account.close()
     assert named(name) == []
@@ -77,7 +77,7 @@ def test_a_job_is_a_container_where_the_engine_has_its_image(
         "linuxParameters": {"sharedMemorySize": 64},
     }
     job = account.submit(account.environment(), account.define(script, **more))
-    account.clock.advance(10)
+    account.clock.advance(START_S)
     until(lambda: len(list(tmp_path.glob("*/nodes/*/disk/data/file"))) == 1)
     (container,) = docker_client.containers.list(filters={"ancestor": busybox_image})
     assert container.attrs["HostConfig"]["ShmSize"] == 64 * 1024 * 1024

@@ -243,3 +243,21 @@ def test_each_node_prints_into_a_stream_of_its_own_while_it_runs(play: Play) -> 
     for node in range(2):
         until(lambda node=node: f"rank-{node}: rank {node}" in printed(node))
     assert released(world, request)
+
+
+@pytest.mark.parametrize("service", ["batch", "ec2"])
+def test_nodes_are_containers_where_there_is_an_engine(
+    docker_engine: str, python_image: str, tmp_path: Path, service: str
+) -> None:
+    world = AwsWorld(tmp_path, service, containers=True)
+    try:
+        provider = world.connect()
+        command = 'ls /.dockerenv; echo "rank $CLOUDBENCH_RANK"; touch "$CLOUDBENCH_STORAGE/here" && echo stored'
+        request = start(provider, world.plan(command, image=python_image))
+        assert ended(provider, request).outcome is Outcome.SUCCEEDED
+        for node in (0, 1):
+            lines = read_log(provider, request, node, f"rank-{node}.log").decode().splitlines()
+            assert lines == ["/.dockerenv", f"rank {node}", "stored"]
+        assert released(world, request)
+    finally:
+        world.close()

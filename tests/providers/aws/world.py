@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -68,11 +67,11 @@ def account_at(endpoint: str) -> AwsAccount:
 class AwsWorld:
     """AWS on this machine, and one of its services."""
 
-    def __init__(self, folder: Path, service: str, scenario: Scenario = QUICK) -> None:
+    def __init__(self, folder: Path, service: str, scenario: Scenario = QUICK, *, containers: bool = False) -> None:
         self.owner = f"conformance-{secrets.token_hex(4)}"
         self.service = service
         self.folder = folder
-        self.machines = Machines(folder / "nodes", containers=False)
+        self.machines = Machines(folder / "nodes", containers=containers)
         self.clock = Clock()
         self.stand_in = AwsStandIn(self.machines, self.clock, scenario=scenario, file_systems=folder / "efs")
         self.endpoint = self.stand_in.start()
@@ -161,8 +160,7 @@ class AwsWorld:
         return self.read(plan, "secret")
 
     def exposed(self, plan: RunPlan) -> Iterable[str]:
-        for process in self.processes(plan):
-            yield json.dumps([process.cmdline(), process.environ()])
+        yield from told_by(self.processes(plan))
 
     def read(self, plan: RunPlan, file: str) -> str:
         """A file of the attempt, from the bucket."""

@@ -44,7 +44,7 @@ _MOST_VCPUS = 10_000  # the account's quota is the real limit, and jobs are what
 _LONGEST_RUNNABLE_S = 1800
 _ROOT_GB = 200
 _MOUNT = "/mnt/cloudbench"
-_NVME = f"""\
+_MIME = """\
 MIME-Version: 1.0
 Content-Type: multipart/mixed; boundary="=="
 
@@ -52,15 +52,19 @@ Content-Type: multipart/mixed; boundary="=="
 Content-Type: text/x-shellscript; charset="us-ascii"
 
 #!/bin/sh
-mkdir -p {_MOUNT}
+mkdir -p {mount}
+{disks}chmod 1777 {mount}
+--==--
+"""
+_NVME = f"""\
 set -- $(lsblk -dpno NAME,MODEL | awk '/Instance Storage/ {{print $1}}')
 if [ $# -gt 1 ]; then
   mdadm --create /dev/md0 --level=0 --force --run --raid-devices=$# "$@" && set -- /dev/md0
 fi
 [ $# = 1 ] && mkfs.xfs -f "$1" && mount "$1" {_MOUNT}
-chmod 1777 {_MOUNT}
---==--
 """
+_OLDER = ("K80", "V100")
+"""GPUs that the newest driver does not know any more."""
 
 
 def handle_of(kind: str, name: str, run: str, attempt: int) -> Handle:
@@ -210,8 +214,9 @@ def _launch_template_data(plan: RunPlan, account: AwsAccount) -> dict[str, Any]:
         "Ebs": {"VolumeSize": _ROOT_GB, "VolumeType": "gp3", "DeleteOnTermination": True},
     }
     data: dict[str, Any] = {"BlockDeviceMappings": [disk], "MetadataOptions": {"HttpTokens": "required"}}
-    if size.local_nvme_gb and storage_of(plan) == "local":
-        data["UserData"] = base64.b64encode(_NVME.encode()).decode()
+    if storage_of(plan) == "local":
+        script = _MIME.format(mount=_MOUNT, disks=_NVME if size.local_nvme_gb else "")
+        data["UserData"] = base64.b64encode(script.encode()).decode()
     if _has_efa(plan):
         groups = list(account.security_groups) or SECURITY_GROUPS
         data["NetworkInterfaces"] = [{"DeviceIndex": 0, "InterfaceType": "efa", "Groups": groups}]
@@ -245,7 +250,7 @@ def _compute_resources(plan: RunPlan, account: AwsAccount, environment: str) -> 
         "subnets": list(account.subnets) or SUBNETS,
         "securityGroupIds": list(account.security_groups) or SECURITY_GROUPS,
         "instanceRole": account.instance_role,
-        "ec2Configuration": [{"imageType": "ECS_AL2023_NVIDIA"}],
+        "ec2Configuration": [{"imageType": "ECS_AL2_NVIDIA" if size_of(plan).gpu in _OLDER else "ECS_AL2023_NVIDIA"}],
         "launchTemplate": {"launchTemplateName": environment, "version": "$Latest"},
         "tags": {OWNER: plan.owner},
     }

@@ -24,6 +24,7 @@ _MOST_VALUES = 200  # of one filter
 _THERE = ("pending", "running", "shutting-down", "stopping", "stopped")
 _YOUNG_S = 60.0
 """For so long after instances were asked for, that nobody lists them does not say that they are not there."""
+_OLDER = ("K80", "V100")  # GPUs that the newest driver does not know any more
 _DONE = ("InvalidPlacementGroup.Duplicate", "InvalidPlacementGroup.Unknown", "InvalidPlacementGroup.InUse")
 
 
@@ -62,6 +63,7 @@ class AwsEc2Provider:
             return problems
         if self._account.missing:
             return [*problems, self._account.missing]
+        problems += self._check_driver(request.plan)
         with errors_as_problems(problems):
             problems += check_credentials(self._account, self.clients)
             check_bucket(self._account, self._bucket)
@@ -249,6 +251,19 @@ class AwsEc2Provider:
             network = default_network(self._ec2, self._account)
             values |= {SUBNETS: network[SUBNETS][0], SECURITY_GROUPS: network[SECURITY_GROUPS]}
         return dict(fill(request.steps[-1].body["run_instances"], values))
+
+    def _check_driver(self, plan: RunPlan) -> list[Problem]:
+        """A warning where the default machine image does not know the GPU."""
+        size = size_of(plan)
+        if self._account.image or plan.rehearsal or (size.gpu_maker == "nvidia" and size.gpu not in _OLDER):
+            return []
+        return [
+            Problem(
+                severity="warning",
+                what=f"the Deep Learning AMI has no driver for the {size.gpu} of {size.name}",
+                todo="--aws image=ami-… names one that has",
+            )
+        ]
 
     def _image(self, request: Request) -> str:
         """The machine image, as the region names it now."""

@@ -86,10 +86,16 @@ def test_several_nodes_are_a_multi_node_job_near_each_other() -> None:
 
 
 def test_an_environment_has_no_machine_while_no_job_runs_and_names_its_image_type() -> None:
-    resources = sent(render(aws_plan(), 1, ACCOUNT))["create_compute_environment"]["computeResources"]
+    resources = sent(render(aws_plan(sku="g5.xlarge"), 1, ACCOUNT))["create_compute_environment"]["computeResources"]
     assert (resources["minvCpus"], resources["desiredvCpus"]) == (0, 0)
     assert resources["ec2Configuration"] == [{"imageType": "ECS_AL2023_NVIDIA"}]
-    assert resources["instanceTypes"] == ["p2.xlarge"]
+    assert resources["instanceTypes"] == ["g5.xlarge"]
+
+
+def test_older_gpus_have_the_image_with_the_older_driver() -> None:
+    for sku in ("p2.xlarge", "p3dn.24xlarge"):
+        environment = sent(render(aws_plan(sku=sku), 1, ACCOUNT))["create_compute_environment"]
+        assert environment["computeResources"]["ec2Configuration"] == [{"imageType": "ECS_AL2_NVIDIA"}]
 
 
 def test_low_priority_is_spot() -> None:
@@ -149,7 +155,8 @@ def test_nvme_disks_become_one_file_system_where_the_size_has_them() -> None:
         return base64.b64decode(data.get("UserData", "")).decode()
 
     assert "mdadm" in script("p3dn.24xlarge")
-    assert script("p2.xlarge") == ""
+    assert "mdadm" not in script("p2.xlarge")
+    assert "chmod 1777 /mnt/cloudbench" in script("p2.xlarge"), "whoever the container is may write"
     assert script("p3dn.24xlarge", storage="efs") == ""
 
 

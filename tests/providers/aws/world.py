@@ -26,6 +26,7 @@ from cloudbench.rehearsal.aws import AwsStandIn, Scenario
 from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
 from tests.providers.aws.plans import aws_plan
+from tests.providers.conformance import told_by
 
 QUICK = Scenario(change_s=0.2, delete_s=0.2, schedule_s=0.1, boot_s=0.2, pull_s=0.1, idle_s=0.2, explain_s=0.2)
 """All goes well, and soon."""

@@ -24,6 +24,7 @@ from tests.providers.conformance import (
     read_log,
     release_all,
     start,
+    told_by,
     until,
     wait_for_line,
 )
@@ -336,12 +337,7 @@ def test_keys_and_addresses_are_nowhere_to_be_seen(play: Play, tmp_path: Path) -
     world = play()
     provider, request = begun(world, f"env; {FOREVER}")
     wait_for_line(provider, request, b"CLOUDBENCH_RANK")
-    exposed = []
-    for process in psutil.process_iter():
-        try:
-            exposed.append(json.dumps([process.cmdline(), process.environ()]))
-        except psutil.Error:
-            continue
+    exposed = list(told_by(psutil.process_iter()))
     provider.collect(request.job, tmp_path / "home")
     exposed += [path.read_text() for path in (tmp_path / "home").rglob("*") if path.is_file()]
     exposed += [msgspec.json.encode(request).decode(), repr(provider._account), repr(request)]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.cli.conftest import STEPS
-from tests.providers.conformance import until
+from tests.providers.conformance import told_by, until
 
 SCENARIO = "{allocation_s: 0.2, boot_s: 0.1, delete_s: 0.2"
 VM = ["--provider", "azure", "--service", "vm", "--sku", "NC12", "--rehearse"]
@@ -105,8 +105,8 @@ def test_the_script_of_a_machine_does_not_outlive_a_killed_rehearsal(home: Home)
     client = home.start("--set", "steps=6000", "--set", "pause_s=0.2")
     rehearsals = home.folder / "home" / "rehearsals"
 
-    def scripts() -> list[psutil.Process]:
-        return [process for process in processes_below(rehearsals) if "./user-data" in process.cmdline()]
+    def scripts() -> list[str]:
+        return [told for told in told_by(processes_below(rehearsals)) if "./user-data" in told]
 
     try:
         until(lambda: list(rehearsals.glob("*/shares/cloudbench/runs/*/node-0/rank-0.log")))

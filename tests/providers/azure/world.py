@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -24,6 +23,7 @@ from cloudbench.providers.azure.batch import AzureBatchProvider
 from cloudbench.rehearsal.azure import AzureRehearsal, Endpoints
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from tests.providers.azure.plans import azure_plan
+from tests.providers.conformance import told_by
 
 QUICK = Scenario(allocation_s=0.2, boot_s=0.1, start_s=0.1, leave_s=0.1, delete_s=0.2)
 """All goes well, and soon."""
@@ -123,8 +123,7 @@ class AzureWorld:
         return (self.folder(plan) / "secret").read_text()
 
     def exposed(self, plan: RunPlan) -> Iterable[str]:
-        for process in self.processes(plan):
-            yield json.dumps([process.cmdline(), process.environ()])
+        yield from told_by(self.processes(plan))
 
     def folder(self, plan: RunPlan) -> Path:
         """The attempt's folder on the share, where it really lies."""

@@ -20,6 +20,7 @@ import psutil
 from cloudbench.plan import RunPlan
 from cloudbench.providers.local import LocalProvider, Machine, local_provider
 from cloudbench.spec import Setup
+from tests.providers.conformance import told_by
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -136,8 +137,7 @@ class LocalWorld:
         return path.read_text()
 
     def exposed(self, plan: RunPlan) -> Iterable[str]:
-        for process in self.processes(plan):
-            yield json.dumps([process.cmdline(), process.environ()])
+        yield from told_by(self.processes(plan))
 
     def folder(self, plan: RunPlan) -> Path:
         return self.root / f"{plan.id}-a1"

@@ -86,7 +86,7 @@ class Bucket:
         from cloudbench.node.bundle import bundle
 
         if (found := self.marks(name)) is not None:
-            if {key: found.get(key) for key in marks} != dict(marks):
+            if any(found.get(key) != marks[key] for key in (OWNER, RUN, ATTEMPT)):
                 raise UsageError(
                     f"the files runs/{name} of bucket {self._name} belong to another run",
                     why=f"they were made for {found.get(OWNER, 'nobody')}, not {plan.owner}",

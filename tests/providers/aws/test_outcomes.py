@@ -131,7 +131,7 @@ def test_a_batch_job_whose_spot_machine_is_taken_back_is_preempted(play: Play) -
     [
         pytest.param({"throttle_every": 3}, marks=pytest.mark.slow),
         {"fail_after_success": 6},
-        {"stale_reads_s": 1.5},
+        pytest.param({"stale_reads_s": 1.5}, marks=pytest.mark.slow),
         {"fail_deletes": 3},
     ],
     ids=["throttling", "500-after-success", "stale-reads", "failing-deletes"],
@@ -176,6 +176,7 @@ def test_instances_whose_answer_was_lost_are_the_same_ones(play: Play) -> None:
     assert released(world, request)
 
 
+@pytest.mark.slow
 def test_what_runs_share_is_left_to_the_last_one_that_needs_it(play: Play) -> None:
     world = play("batch")
     provider = world.connect()
@@ -190,6 +191,7 @@ def test_what_runs_share_is_left_to_the_last_one_that_needs_it(play: Play) -> No
     assert released(world, second)
 
 
+@pytest.mark.slow
 def test_an_environment_that_was_taken_away_meanwhile_is_made_again(play: Play) -> None:
     world = play("batch")
     provider = world.connect()
@@ -225,6 +227,7 @@ def test_what_a_container_printed_comes_home_when_its_job_fails(play: Play, tmp_
     assert released(world, request)
 
 
+@pytest.mark.slow
 def test_each_node_prints_into_a_stream_of_its_own_while_it_runs(play: Play) -> None:
     world = play("batch")
     provider = world.connect()
@@ -245,6 +248,7 @@ def test_each_node_prints_into_a_stream_of_its_own_while_it_runs(play: Play) -> 
     assert released(world, request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["batch", "ec2"])
 def test_nodes_are_containers_where_there_is_an_engine(
     docker_engine: str, python_image: str, tmp_path: Path, service: str
@@ -261,3 +265,15 @@ def test_nodes_are_containers_where_there_is_an_engine(
         assert released(world, request)
     finally:
         world.close()
+
+
+@pytest.mark.parametrize("service", ["batch", "ec2"])
+def test_nodes_share_the_file_system_that_they_mount(play: Play, tmp_path: Path, service: str) -> None:
+    (tmp_path / "efs" / "fs-1").mkdir(parents=True)
+    world = play(service)
+    provider = world.connect(file_system="fs-1")
+    request = start(provider, world.plan('echo stored > "$CLOUDBENCH_STORAGE/$CLOUDBENCH_RANK"', storage="efs"))
+    assert ended(provider, request).outcome is Outcome.SUCCEEDED
+    stored = [path for path in (tmp_path / "efs" / "fs-1").rglob("*") if path.is_file()]
+    assert sorted(path.name for path in stored) == ["0", "1"]
+    assert released(world, request)

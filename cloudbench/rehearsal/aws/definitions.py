@@ -1,7 +1,6 @@
 """Job definitions: what a submission makes of them for each node, and what is refused.
 
-moto alone does not show a definition's `nodeProperties`, counts a name's revisions anew once it was deregistered, and
-leaves node overrides, retries and the least timeout out.
+moto alone does not show a definition's `nodeProperties`, and leaves node overrides, retries and the least timeout out.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ class Definitions:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._revisions: dict[str, int] = {}
 
     def extensions(self) -> dict[str, Extension]:
         """What is answered here."""
@@ -49,15 +47,7 @@ class Definitions:
         check_retries(parameters.get("retryStrategy"))
         if parameters.get("type") == "multinode":
             node_containers(parameters.get("nodeProperties") or {})
-        batch = self._world.cloud.backend("batch")
-        name = parameters["jobDefinitionName"]
-        known = batch.get_job_definition_by_name(name)
-        if known is not None and known.status == "INACTIVE":
-            known.revision = max(known.revision, self._revisions.get(name, 0))
-        response = ask()
-        if response.status == 200:
-            self._revisions[name] = msgspec.json.decode(response.body)["revision"]
-        return response
+        return ask()
 
     def _describe(self, call: Call, ask: Callable[[], Response]) -> Response:
         response = ask()

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.aws import programs
+from cloudbench.rehearsal.aws.hosts import STATES
 from cloudbench.rehearsal.aws.wire import AwsError, Body, Call, Extension
 from cloudbench.rehearsal.aws.xml import ec2_response
 from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL
@@ -209,8 +210,6 @@ class Instances:
 
 
 def _changes(hosts: list[Host], before: list[str]) -> list[Body]:
-    from cloudbench.rehearsal.aws.hosts import STATES
-
     return [
         {
             "instanceId": host.id,

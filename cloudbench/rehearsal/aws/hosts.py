@@ -5,7 +5,6 @@ moto keeps what can be described; an instance of moto's alone runs at once, runs
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -88,8 +87,7 @@ class Host:
         """Take it away, with everything that runs on it; the reason is there to be read."""
         if self.state in ("shutting-down", "terminated"):
             return
-        with contextlib.suppress(AttributeError, KeyError):
-            self.instance.terminate()
+        self.instance.terminate()
         self._enter("shutting-down", code, message)
         self._world.end(self.machine)
         self._world.timers.after(self._world.scenario.delete_s, self._gone)

@@ -7,6 +7,7 @@ describes more jobs at a time than the service.
 from __future__ import annotations
 
 import base64
+import functools
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -117,13 +118,7 @@ class Jobs:
         job.reason = reason
         for limit in self.environments.limits(job.order.queue.arn):
             if (reason or "").startswith(limit["reason"]) and limit["state"] == "RUNNABLE":
-                words = f"Canceled by JobStateTimeLimit action due to reason: {limit['reason']}"
-                since = job.runnable_since
-
-                def give_up(reason: str | None = reason, since: float | None = since, words: str = words) -> None:
-                    if (job.reason, job.runnable_since) == (reason, since):
-                        job.cancel(words)
-
+                give_up = functools.partial(_give_up, job, job.runnable_since, limit["reason"])
                 self._world.timers.after(limit["maxTimeSeconds"], give_up)
 
     def _find(self, job: Job) -> Place:
@@ -188,6 +183,12 @@ class Jobs:
         if job is not None:
             how(job, str(parameters.get("reason")))
         return json_response({})
+
+
+def _give_up(job: Job, since: float | None, reason: str) -> None:
+    """Cancel a job that has waited since then for one and the same reason."""
+    if job.runnable_since == since and (job.reason or "").startswith(reason):
+        job.cancel(f"Canceled by JobStateTimeLimit action due to reason: {reason}")
 
 
 def _order(name: str, queue: Any, definition: Any, parameters: Body) -> Order:

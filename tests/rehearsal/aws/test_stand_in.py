@@ -13,6 +13,7 @@ from tests.rehearsal.aws.conftest import START_S, Account, new_name, until
 
 if TYPE_CHECKING:
     from docker import DockerClient
+    from docker.models.containers import Container
 
 # A job and an instance whose processes can be told by the name of their sleep.
 _REHEARSAL = """
@@ -78,10 +79,15 @@ def test_a_job_is_a_container_where_the_engine_has_its_image(
     }
     job = account.submit(account.environment(), account.define(script, **more))
     account.clock.advance(START_S)
-    until(lambda: len(list(tmp_path.glob("*/nodes/*/disk/data/file"))) == 1)
-    (container,) = docker_client.containers.list(filters={"ancestor": busybox_image})
+
+    def containers() -> list[Container]:
+        found = docker_client.containers.list(all=True, ignore_removed=True)
+        return [container for container in found if str(tmp_path) in str(container.attrs["HostConfig"]["Binds"])]
+
+    until(lambda: list(tmp_path.glob("*/nodes/*/disk/data/file")) != [])
+    (container,) = containers()
     assert container.attrs["HostConfig"]["ShmSize"] == 64 * 1024 * 1024
     account.batch.terminate_job(jobId=job, reason="enough")
     account.clock.advance(31)
     assert account.ends(job)["status"] == "FAILED"
-    assert docker_client.containers.list(all=True, filters={"ancestor": busybox_image}) == []
+    assert containers() == []

@@ -247,10 +247,11 @@ class AwsEc2Provider:
         """The body of the request; the address leaves its wrapping here and nowhere else."""
         address = self._bucket.address(request.job.id, ADDRESSES, lifetime_s=lifetime_s(request.plan))
         values: dict[str, Any] = {FILES_ADDRESS: address.reveal(), ec2_requests.IMAGE: self._image(request)}
-        if not self._account.subnets or not self._account.security_groups:
+        body = request.steps[-1].body["run_instances"]
+        if "NetworkInterfaces" in body:
             network = default_network(self._ec2, self._account)
             values |= {SUBNETS: network[SUBNETS][0], SECURITY_GROUPS: network[SECURITY_GROUPS]}
-        return dict(fill(request.steps[-1].body["run_instances"], values))
+        return dict(fill(body, values))
 
     def _check_driver(self, plan: RunPlan) -> list[Problem]:
         """A warning where the default machine image does not know the GPU."""

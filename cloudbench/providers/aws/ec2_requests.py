@@ -129,13 +129,18 @@ def _instances(plan: RunPlan, name: str, tags: dict[str, str], account: AwsAccou
         request["InstanceMarketOptions"] = {"MarketType": "spot", "SpotOptions": options}
     if plan.nodes > 1:
         request["Placement"] = {"GroupName": name}
-    groups = list(account.security_groups) or SECURITY_GROUPS
-    subnet = account.subnets[0] if account.subnets else SUBNETS
     if plan.nodes > 1 and size.rdma:
-        card = {"DeviceIndex": 0, "InterfaceType": "efa", "SubnetId": subnet, "Groups": groups}
-        request["NetworkInterfaces"] = [card]
-    else:
-        request |= {"SubnetId": subnet, "SecurityGroupIds": groups}
+        network = {
+            "SubnetId": account.subnets[0] if account.subnets else SUBNETS,
+            "Groups": list(account.security_groups) or SECURITY_GROUPS,
+        }
+        request["NetworkInterfaces"] = [{"DeviceIndex": 0, "InterfaceType": "efa", **network}]
+        return request
+    # What is not named EC2 chooses itself: a zone of the default VPC that has such machines, and the VPC's own group.
+    if account.subnets:
+        request["SubnetId"] = account.subnets[0]
+    if account.security_groups:
+        request["SecurityGroupIds"] = list(account.security_groups)
     return request
 
 

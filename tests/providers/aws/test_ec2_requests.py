@@ -79,6 +79,15 @@ def test_several_nodes_are_near_each_other_and_one_needs_no_group() -> None:
     assert [step.handle.kind for step in render(ec2_plan(nodes=1), 1, ACCOUNT).steps] == ["files", "instances"]
 
 
+def test_a_network_is_named_where_one_is_set_or_where_the_fast_network_needs_it() -> None:
+    assert {"SubnetId", "SecurityGroupIds", "NetworkInterfaces"}.isdisjoint(instances(ec2_plan()))
+    [card] = instances(ec2_plan(nodes=2, sku="g4dn.12xlarge"))["NetworkInterfaces"]
+    assert (card["InterfaceType"], card["SubnetId"], card["Groups"]) == ("efa", "subnet-1", ["sg-1"])
+    account = msgspec.structs.replace(ACCOUNT, subnets=("subnet-8", "subnet-9"), security_groups=("sg-9",))
+    request = render(ec2_plan(), 1, account).steps[-1].body["run_instances"]
+    assert (request["SubnetId"], request["SecurityGroupIds"]) == ("subnet-8", ["sg-9"])
+
+
 def test_what_an_instance_is_told_is_shell_and_python() -> None:
     script = user_data(ec2_plan(image="it's/mine"), ACCOUNT, "local")
     shell = shutil.which("sh")

@@ -3,8 +3,8 @@
     python benchmarks/control_plane_aws.py [--runs 1 10 200] [--service batch ec2]
 
 Each run goes through the engine and the real SDK against the stand-in of AWS; its nodes run `true` in place of the node
-program. The aim: one request a poll for every hundred jobs of AWS Batch, or two hundred runs on EC2, and a number of
-requests for each run that does not grow with them. Requests to S3 are counted apart.
+program. The aim: one request a poll for every hundred runs, and a number of requests for each run that does not grow
+with them. Requests to S3 are counted apart.
 """
 
 from __future__ import annotations

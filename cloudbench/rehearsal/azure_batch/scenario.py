@@ -5,12 +5,9 @@ A scenario is a name of `SCENARIOS` or a YAML file with the fields of `Scenario`
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
-from cloudbench.errors import UsageError, did_you_mean
-from cloudbench.loading import convert, read_text
+from cloudbench.rehearsal.scenarios import choose_scenario
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,20 +88,5 @@ SCENARIOS = {
 
 
 def load_scenario(name_or_path: str) -> Scenario:
-    """The scenario of that name, or the one in that file.
-
-    Args:
-        name_or_path: a key of `SCENARIOS`, or a path ending in .yaml or .yml.
-
-    Raises:
-        UsageError: no scenario has that name.
-        SpecError: the file is missing, or does not describe one.
-    """
-    if name_or_path.endswith((".yaml", ".yml")):
-        path = Path(name_or_path)
-        return convert(read_text(path), str(path), Scenario)
-    if name_or_path not in SCENARIOS:
-        near = did_you_mean(name_or_path, SCENARIOS)
-        known = ", ".join(sorted(SCENARIOS))
-        raise UsageError(f"no scenario is named {name_or_path!r}{near}", todo=f"take one of {known}, or a .yaml file")
-    return SCENARIOS[name_or_path]
+    """The scenario of that name, or the one in that file; raises as `choose_scenario` does."""
+    return choose_scenario(name_or_path, SCENARIOS)

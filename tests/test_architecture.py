@@ -129,7 +129,7 @@ def test_the_engine_knows_the_contract_and_no_provider() -> None:
 def test_a_provider_knows_no_other_provider(module: str) -> None:
     cloud = re.split("[/_]", module)[1]
     others = {name.split(".")[2] for name in imports(module) if name.startswith("cloudbench.providers.")}
-    shared = {"base", "findings", "secret", "verdict"}
+    shared = {"attempt", "base", "findings", "secret", "verdict"}
     assert {other for other in others if other.split("_")[0] not in shared | {cloud}} == set()
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cloudbench.providers.attempt_files import write_changed
 from cloudbench.providers.aws.account import Clients, code_of, translated
-from cloudbench.providers.aws.files import write_new
 
 GROUP = "/aws/batch/job"
 _MOST_PAGES = 20
@@ -24,7 +24,7 @@ def collect(clients: Clients, job: Mapping[str, Any], nodes: int, into: Path) ->
         stream = _stream_of(one)
         lines = _lines(clients, stream) if stream else []
         if lines:
-            write_new(into / f"node-{node}.txt", "".join(f"{line}\n" for line in lines).encode())
+            write_changed(into / f"node-{node}.txt", "".join(f"{line}\n" for line in lines).encode())
 
 
 def _stream_of(job: Mapping[str, Any]) -> str | None:

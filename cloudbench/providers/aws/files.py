@@ -9,34 +9,29 @@ Whose an attempt is stands in the metadata of job.json, which is written first; 
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from cloudbench.errors import UsageError
 from cloudbench.plan import RunPlan, node_job
+from cloudbench.providers.attempt_files import BUNDLE, LONGEST_CHUNK, AttemptFiles, push_orders, pushed_files
 from cloudbench.providers.aws.account import AwsAccount, Clients, code_of, translated
-from cloudbench.providers.base import LogChunk, LogFile
 from cloudbench.providers.secret import Secret
-from cloudbench.providers.verdict import NodeStatus
 
-BUNDLE = "cloudbench-node.pyz"
 GIVEN = ("job.json", BUNDLE, "secret", "push.json")
 ADDRESSES = "files.json"
 OWNER, RUN, ATTEMPT, NODES = "cloudbench-owner", "cloudbench-run", "cloudbench-attempt", "cloudbench-nodes"
 SERVICE = "cloudbench-service"
 _MEETING = "main-address"
-_LONGEST_CHUNK = 1 << 20
 _LONGEST_LIFETIME_S = 7 * 24 * 3600.0
 """The longest that AWS lets an address be signed for."""
 _MISSING = ("404", "NoSuchKey", "NotFound")
 
 
-class Bucket:
+class Bucket(AttemptFiles):
     """The files of all attempts in the account's bucket. Each call reaches the service; nothing is kept.
 
     Every method raises our errors only: `CredentialsError`, or `InfrastructureError` where S3 does not answer.
@@ -106,7 +101,7 @@ class Bucket:
             self._put(name, "job.json", job, dict(marks))
             self._put(name, BUNDLE, bundle())
             self._put(name, "secret", secrets.token_hex(32).encode())
-            self._put(name, "push.json", msgspec.json.encode(push))
+            self._put(name, "push.json", push)
             self._put(name, ADDRESSES, msgspec.json.encode(addresses))
 
     def marks(self, name: str) -> dict[str, str] | None:
@@ -143,7 +138,7 @@ class Bucket:
                 found = self._s3.get_object(
                     Bucket=self._name,
                     Key=f"runs/{name}/{file}",
-                    Range=f"bytes={offset}-{offset + _LONGEST_CHUNK - 1}",
+                    Range=f"bytes={offset}-{offset + LONGEST_CHUNK - 1}",
                 )
                 with found["Body"] as body:
                     return bytes(body.read())
@@ -151,39 +146,6 @@ class Bucket:
                 if code_of(error) in (*_MISSING, "InvalidRange", "416"):  # the offset is the end of the file
                     return b""
                 raise
-
-    def status(self, name: str, node: int) -> NodeStatus | None:
-        """What the node said last; None where it has said nothing yet."""
-        try:
-            return msgspec.json.decode(self.read(name, f"node-{node}/status.json"), type=NodeStatus)
-        except msgspec.DecodeError:
-            return None
-
-    def logs(self, name: str) -> list[LogFile]:
-        """The log files of all nodes so far."""
-        return [
-            LogFile(node=int(folder.removeprefix("node-")), name=file, size_bytes=size)
-            for folder, file, size in self._node_files(name)
-            if file.endswith(".log") and size
-        ]
-
-    def read_log(self, name: str, node: int, file: str, offset: int) -> LogChunk:
-        """At most 1 MiB of a node's log file from an offset on."""
-        if Path(file).name != file or not file.endswith(".log"):
-            raise UsageError(f"{file!r} is not the name of a log file")
-        data = self.read(name, f"node-{node}/{file}", offset)
-        return LogChunk(data=data, next_offset=offset + len(data))
-
-    def collect(self, name: str, into: Path) -> None:
-        """Copy what the nodes pushed and is not there yet; a reader sees old files or new ones, never halves.
-
-        A log only grows: one of the same size is the same. The other files are small, and compared.
-        """
-        for folder, file, size in self._node_files(name):
-            target = into / folder / file
-            if file.endswith(".log") and target.exists() and target.stat().st_size == size:
-                continue
-            write_new(target, b"".join(self._whole(name, f"{folder}/{file}")))
 
     def remove(self, name: str) -> bool:
         """Remove an attempt's files; True where nothing of them is left."""
@@ -225,13 +187,6 @@ class Bucket:
             for item in page.get("Contents", ()):
                 yield item["Key"], item["Size"]
 
-    def _whole(self, name: str, file: str) -> Iterator[bytes]:
-        """A file, as much of it as is there now."""
-        offset = 0
-        while data := self.read(name, file, offset):
-            yield data
-            offset += len(data)
-
     def _head(self, name: str, file: str) -> dict[str, Any] | None:
         from botocore.exceptions import ClientError
 
@@ -246,30 +201,11 @@ class Bucket:
     def _put(self, name: str, file: str, data: bytes, metadata: dict[str, str] | None = None) -> None:
         self._s3.put_object(Bucket=self._name, Key=f"runs/{name}/{file}", Body=data, Metadata=metadata or {})
 
-    def _push(self, name: str, plan: RunPlan, attempt: int, lifetime_s: float) -> dict[str, object]:
+    def _push(self, name: str, plan: RunPlan, attempt: int, lifetime_s: float) -> bytes:
         """Where each node pushes each file that it can write: one address a file, for writing it."""
-        from cloudbench.node.job import read_job
-        from cloudbench.node.push import file_names
 
-        job = read_job(msgspec.json.encode(node_job(plan, attempt=attempt)).decode())
-        return {
-            "version": 1,
-            "kind": "http-put",
-            "nodes": [
-                {
-                    file: self.address(name, f"node-{node}/{file}", lifetime_s=lifetime_s, verb="put").reveal()
-                    for file in file_names(node, plan.nodes, job)
-                }
-                for node in range(plan.nodes)
-            ],
-        }
+        def address(node: int, file: str) -> str:
+            return self.address(name, f"node-{node}/{file}", lifetime_s=lifetime_s, verb="put").reveal()
 
-
-def write_new(target: Path, data: bytes) -> None:
-    """Write a file, unless it has these bytes already; a reader never sees a half of it."""
-    if target.exists() and target.read_bytes() == data:
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(target)
+        nodes = enumerate(pushed_files(plan, attempt))
+        return push_orders("http-put", [{file: address(node, file) for file in files} for node, files in nodes])

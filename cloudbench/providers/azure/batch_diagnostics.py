@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cloudbench.providers.attempt_files import write_changed
 from cloudbench.providers.azure.account import API_VERSION, service_words, translated
 from cloudbench.providers.azure.batch_requests import TASK
 from cloudbench.providers.azure.batch_status import Seen
-from cloudbench.providers.azure.share import write_changed
 
 if TYPE_CHECKING:
     from azure.batch import BatchClient

@@ -11,34 +11,29 @@ from __future__ import annotations
 import contextlib
 import datetime
 import functools
-import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from cloudbench.errors import UsageError
 from cloudbench.plan import RunPlan, node_job
+from cloudbench.providers.attempt_files import BUNDLE, LONGEST_CHUNK, AttemptFiles, push_orders, pushed_files
 from cloudbench.providers.azure.account import AzureAccount, Secret, share_client, translated
-from cloudbench.providers.base import LogChunk, LogFile
-from cloudbench.providers.verdict import NodeStatus
 
 if TYPE_CHECKING:
     from azure.storage.fileshare import ShareClient, ShareDirectoryClient
 
-BUNDLE = "cloudbench-node.pyz"
 GIVEN = (BUNDLE, "job.json", "secret", "push.json")
 OWNER, RUN, ATTEMPT = "cloudbench_owner", "cloudbench_run", "cloudbench_attempt"
 SERVICE = "cloudbench_service"
 _MADE = "cloudbench_made"
 _RUNS = "runs"
-_LONGEST_CHUNK = 1 << 20
 _LENT_LONGER = datetime.timedelta(hours=1)  # so that one key signs all addresses of an attempt
 
 
-class Share:
+class Share(AttemptFiles):
     """The folders of all attempts on the account's share. Each call reaches the service.
 
     Every method raises our errors only: `CredentialsError`, or `InfrastructureError` where the share does not answer.
@@ -98,7 +93,7 @@ class Share:
                 BUNDLE: bundle(),
                 "job.json": msgspec.json.encode(node_job(plan, attempt=attempt)),
                 "secret": secrets.token_hex(32).encode(),
-                "push.json": msgspec.json.encode(self._push(name, plan, attempt, lifetime_s)),
+                "push.json": self._push(name, plan, attempt, lifetime_s),
             }
             for file, data in contents.items():
                 self._folder(name).get_file_client(file).upload_file(data)
@@ -129,7 +124,7 @@ class Share:
         with translated(f"reading {_RUNS}/{name}/{file}"):
             client = self._client.get_file_client(f"{_RUNS}/{name}/{file}")
             try:
-                data = client.download_file(offset=offset, length=_LONGEST_CHUNK).readall()
+                data = client.download_file(offset=offset, length=LONGEST_CHUNK).readall()
             except ResourceNotFoundError:
                 return b""
             except HttpResponseError as error:
@@ -137,39 +132,6 @@ class Share:
                     return b""
                 raise
         return data.rstrip(b"\0")
-
-    def status(self, name: str, node: int) -> NodeStatus | None:
-        """What the node said last; None where it has said nothing yet."""
-        try:
-            return msgspec.json.decode(self.read(name, f"node-{node}/status.json"), type=NodeStatus)
-        except msgspec.DecodeError:
-            return None
-
-    def logs(self, name: str) -> list[LogFile]:
-        """The log files of all nodes so far."""
-        return [
-            LogFile(node=int(folder.removeprefix("node-")), name=file, size_bytes=size)
-            for folder, file, size in self._node_files(name)
-            if file.endswith(".log") and size
-        ]
-
-    def read_log(self, name: str, node: int, file: str, offset: int) -> LogChunk:
-        """At most 1 MiB of a node's log file from an offset on."""
-        if Path(file).name != file or not file.endswith(".log"):
-            raise UsageError(f"{file!r} is not the name of a log file")
-        data = self.read(name, f"node-{node}/{file}", offset)
-        return LogChunk(data=data, next_offset=offset + len(data))
-
-    def collect(self, name: str, into: Path) -> None:
-        """Copy what the nodes pushed and is not there yet; a reader sees old files or new ones, never halves.
-
-        A log only grows: one of the same size is the same. The other files are small, and compared.
-        """
-        for folder, file, size in self._node_files(name):
-            target = into / folder / file
-            if file.endswith(".log") and target.exists() and target.stat().st_size == size:
-                continue
-            write_changed(target, b"".join(self._whole(name, f"{folder}/{file}")))
 
     def remove(self, name: str) -> bool:
         """Remove an attempt's folder; True where nothing of it is left."""
@@ -211,33 +173,17 @@ class Share:
                 return found
         return found
 
-    def _whole(self, name: str, file: str) -> Iterable[bytes]:
-        """A file, as much of it as is there now."""
-        offset = 0
-        while data := self.read(name, file, offset):
-            yield data
-            offset += len(data)
-
     def _folder(self, name: str) -> ShareDirectoryClient:
         return self._client.get_directory_client(f"{_RUNS}/{name}")
 
-    def _push(self, name: str, plan: RunPlan, attempt: int, lifetime_s: float) -> dict[str, object]:
+    def _push(self, name: str, plan: RunPlan, attempt: int, lifetime_s: float) -> bytes:
         """Where each node pushes each file that it can write: one address a file, for creating and writing it."""
-        from cloudbench.node.job import read_job
-        from cloudbench.node.push import file_names
 
-        job = read_job(msgspec.json.encode(node_job(plan, attempt=attempt)).decode())
-        return {
-            "version": 1,
-            "kind": "azure-files",
-            "nodes": [
-                {
-                    file: self.address(name, f"node-{node}/{file}", lifetime_s=lifetime_s, permission="cw").reveal()
-                    for file in file_names(node, plan.nodes, job)
-                }
-                for node in range(plan.nodes)
-            ],
-        }
+        def address(node: int, file: str) -> str:
+            return self.address(name, f"node-{node}/{file}", lifetime_s=lifetime_s, permission="cw").reveal()
+
+        nodes = enumerate(pushed_files(plan, attempt))
+        return push_orders("azure-files", [{file: address(node, file) for file in files} for node, files in nodes])
 
     def _signed(self, path: str, permission: str, lifetime_s: float) -> Secret:
         from azure.storage.fileshare import generate_file_sas
@@ -274,16 +220,6 @@ class Share:
                 ends = now + datetime.timedelta(seconds=lifetime_s) + _LENT_LONGER
                 self._lent = ends, {"user_delegation_key": service.get_user_delegation_key(start=now, expiry=ends)}
         return self._lent[1]
-
-
-def write_changed(path: Path, data: bytes) -> None:
-    """Write a file whole, unless it is as it should be already."""
-    if path.exists() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(data)
-    beside.replace(path)
 
 
 def _create(folder: ShareDirectoryClient, metadata: dict[str, str]) -> None:

@@ -17,10 +17,11 @@ import msgspec
 
 from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
+from cloudbench.providers.attempt_files import write_changed
 from cloudbench.providers.azure import vm_template
 from cloudbench.providers.azure.account import AzureAccount
 from cloudbench.providers.azure.checks import check_needs, check_size, errors_as_problems, refuse_missing_share
-from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN, write_changed
+from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN
 from cloudbench.providers.azure.vm_resources import Resources
 from cloudbench.providers.azure.vm_share import STOPPED, VmShare
 from cloudbench.providers.azure.vm_status import Seen, conclude, glance, read_machine

@@ -13,14 +13,14 @@ from cloudbench.providers.aws.ec2 import AwsEc2Provider
 from cloudbench.providers.aws.ec2_requests import IMAGE_PARAMETER
 from cloudbench.providers.aws.files import Bucket
 from cloudbench.providers.aws.requests import SECURITY_GROUPS, SUBNETS
+from cloudbench.providers.base import Problem
 from cloudbench.providers.findings import Finding
 
 
 def find_out(account: AwsAccount, *, owner: str, service: str) -> list[Finding]:
     """Look at the settings, the bucket, the network, what the service needs, and what is left of that owner's runs."""
     if account.missing:
-        missing = account.missing
-        return [_failed(CredentialsError(missing.what, why=missing.why, todo=missing.todo))]
+        return [_failed(account.missing)]
     provider = AwsEc2Provider(account) if service == "ec2" else AwsBatchProvider(account)
     clients = provider.clients
     try:
@@ -129,7 +129,7 @@ def _asked(ask: Callable[[], Finding]) -> Finding:
         return _failed(error)
 
 
-def _failed(error: CloudbenchError) -> Finding:
-    code = 3 if isinstance(error, CredentialsError) else 4
+def _failed(error: CloudbenchError | Problem) -> Finding:
+    code = 3 if error.exit_code == CredentialsError.exit_code else 4
     todo = None if error.todo == "cloudbench doctor --provider aws" else error.todo
     return Finding(state="failed", what=error.what, why=error.why, todo=todo, exit_code=code)

@@ -12,6 +12,8 @@ from botocore.exceptions import ClientError, EndpointConnectionError, NoCredenti
 from cloudbench.errors import CapacityError, CloudbenchError, CredentialsError, InfrastructureError, QuotaError
 from cloudbench.providers.aws.account import Clients, identified, translated
 from cloudbench.providers.aws.checks import check_credentials
+from cloudbench.providers.aws.readiness import find_out
+from cloudbench.providers.base import Problem
 from cloudbench.providers.secret import Secret
 from tests.providers.aws.plans import ACCOUNT
 from tests.providers.aws.world import account_at
@@ -84,6 +86,15 @@ def test_nobody_is_told_how_to_become_somebody(changes: dict[str, Any]) -> None:
     missing = identified(unknown).missing
     assert missing is not None
     assert missing.exit_code == 3
+
+
+@pytest.mark.usefixtures("nobody")
+def test_only_what_is_about_credentials_ends_the_doctor_with_3() -> None:
+    refused_us = identified(msgspec.structs.replace(ACCOUNT, account_id="(account)"))
+    no_answer = Problem(severity="error", what="AWS does not answer", exit_code=InfrastructureError.exit_code)
+    for account, code in ((refused_us, 3), (msgspec.structs.replace(ACCOUNT, missing=no_answer), 4)):
+        [finding] = find_out(account, owner="anna", service="batch")
+        assert (finding.state, finding.exit_code) == ("failed", code)
 
 
 @pytest.mark.usefixtures("nobody")

@@ -139,7 +139,26 @@ def _confirm(plans: Sequence[RunPlan], *, ask: bool) -> None:
     costs_usd = [limit_cost(plan)[0] for plan in billed]
     total_usd = sum(cost_usd for cost_usd in costs_usd if cost_usd is not None)
     more = ", and more for the sizes without a known price" if None in costs_usd else ""
-    click.confirm(f"This can cost up to {total_usd:.2f} USD{more}. Go on?", abort=True, err=True)
+    ask_before_spending(f"This can cost up to {total_usd:.2f} USD{more}. Go on?")
+
+
+def ask_before_spending(question: str) -> None:
+    """Go on only where somebody says yes.
+
+    Raises:
+        UsageError: there is nobody to ask.
+        click.Abort: the answer is no, or an interrupt.
+    """
+    nobody = UsageError("nobody is there to say whether money may be spent", why=question, todo="add --yes")
+    if sys.stdin is None:
+        raise nobody
+    try:
+        click.confirm(question, abort=True, err=True)
+    except click.Abort as abort:
+        if isinstance(abort.__context__, EOFError):  # click ends both in the same way: no input, and an interrupt
+            click.echo(err=True)
+            raise nobody from None
+        raise
 
 
 def _print_requests(session: Session, plans: Sequence[RunPlan], output_format: str) -> None:

@@ -35,15 +35,21 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
         found = {}
         for assignment in assignments:
             key, equals, value = assignment.partition("=")
-            if not equals or key not in self.known:
+            if key not in self.known:
                 raise UsageError(
                     f"--{self.cloud} {key}: expected KEY=VALUE with one of the settings{did_you_mean(key, self.known)}",
                     todo=", ".join(key for key in self.known if key not in self.secret),
                 )
             if key in self.secret:
                 raise UsageError(
-                    f"--{self.cloud} {key}: others on this machine can read a command line",
+                    f"--{self.cloud} {key}: keys and passwords are not given on the command line",
+                    why="others on this machine can read a command line",
                     todo=f"set ${self.variable(key)}, or {key} in {config_path()}",
+                )
+            if not equals:
+                raise UsageError(
+                    f"--{self.cloud} {key}: expected KEY=VALUE, and there is no value",
+                    todo=f"--{self.cloud} {key}=…: {self.known[key][1]}",
                 )
             found[key] = value
         return found

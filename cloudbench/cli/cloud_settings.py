@@ -17,6 +17,9 @@ from cloudbench.errors import CredentialsError, UsageError, did_you_mean
 if TYPE_CHECKING:
     from cloudbench.providers.base import Problem
 
+_TABLES = ("azure", "aws")
+"""What `config.toml` can have."""
+
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of one cloud: each with the variable that it is also known by, and what it is."""
@@ -104,12 +107,22 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"{path}: cannot be read", why=str(error), todo="check the file, or take it away"
             ) from error
-        table = _parse_toml(text, path).get(self.cloud, {})
+        tables = _parse_toml(text, path)
+        for name in tables:
+            if name not in _TABLES:
+                raise UsageError(
+                    f"{path}: {name}: there is no such table{did_you_mean(name, _TABLES)}",
+                    todo="begin each with " + " or ".join(f"[{table}]" for table in _TABLES),
+                )
+        table = tables.get(self.cloud, {})
         if not isinstance(table, dict):
             raise UsageError(f"{path}: {self.cloud}: is not a table", todo=f"begin it with [{self.cloud}]")
         for key, value in table.items():
             if key not in self.known:
-                raise UsageError(f"{path}: {self.cloud}.{key}: there is no such setting{did_you_mean(key, self.known)}")
+                raise UsageError(
+                    f"{path}: {self.cloud}.{key}: there is no such setting{did_you_mean(key, self.known)}",
+                    todo=", ".join(self.known),
+                )
             if not isinstance(value, str):
                 raise UsageError(f"{path}: {self.cloud}.{key}: is not text", todo=f'{key} = "…"')
         return table

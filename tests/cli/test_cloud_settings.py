@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from cloudbench.cli.settings import parse_azure_options
+from cloudbench.cli.aws_settings import aws_account
+from cloudbench.cli.settings import azure_account, parse_azure_options
 from cloudbench.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home that nobody else uses, and nothing set."""
+    monkeypatch.setenv("CLOUDBENCH_HOME", str(tmp_path))
+    for name in [name for name in os.environ if name.startswith(("AZURE_", "AWS_", "CLOUDBENCH_A"))]:
+        monkeypatch.delenv(name)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -20,3 +33,24 @@ def test_an_option_that_makes_no_sense_is_told_what_is_wrong_with_it(assignment:
         parse_azure_options([assignment])
     assert told in error.value.what
     assert ("did you mean" in error.value.what) == ("did you mean" in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[azur]\nshare = "x"', "azur: there is no such table; did you mean 'azure'?"),
+        ('share = "x"', "share: there is no such table"),
+        ('[azure]\nshar = "x"', "azure.shar: there is no such setting; did you mean 'share'?"),
+    ],
+)
+def test_a_file_with_a_name_that_means_nothing_is_refused_with_what_is_near(home: Path, text: str, told: str) -> None:
+    (home / "config.toml").write_text(text)
+    with pytest.raises(UsageError) as error:
+        azure_account({}, "batch", complete=False)
+    assert told in error.value.what
+
+
+def test_the_same_goes_for_aws(home: Path) -> None:
+    (home / "config.toml").write_text('[aws]\nbuckt = "x"')
+    with pytest.raises(UsageError, match="did you mean 'bucket'"):
+        aws_account({}, complete=False)

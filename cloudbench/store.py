@@ -9,6 +9,7 @@ import contextlib
 import getpass
 import re
 import secrets
+import shutil
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -182,6 +183,16 @@ class Store:
     def folder(self, run_id: str) -> Path:
         """The folder of a run's artifacts, `attempt-N/node-K/…` below it."""
         return self.home / "runs" / run_id
+
+    def keep_node_files(self, run_id: str, node: int, folder: Path) -> None:
+        """Copy the logs and facts in a node's folder to the attempt that a run is at; nothing for runs that ended."""
+        if run_id not in self.run_ids() or (run := self.load(run_id)).finished:
+            return
+        home = self.folder(run_id) / f"attempt-{run.attempt}" / f"node-{node}"
+        home.mkdir(parents=True, exist_ok=True)
+        for path in folder.iterdir():
+            if path.suffix in (".log", ".json") and path.is_file():
+                shutil.copyfile(path, home / path.name)
 
     @contextlib.contextmanager
     def driving(self, run_id: str) -> Iterator[bool]:

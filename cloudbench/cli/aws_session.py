@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cloudbench.plan import RunPlan
     from cloudbench.providers.aws import AwsAccount
     from cloudbench.rehearsal.aws.rehearsal import AwsEndpoints
+    from cloudbench.store import Store
 
 _REHEARSAL = "rehearsal "
 
@@ -26,12 +27,16 @@ class AwsAccounts:
 
     Args:
         rehearsals: the folder with those of all commands.
+        store: where the files go of nodes whose rehearsal was killed.
         options: settings of AWS that were given as options; None where the command has no such options.
         scenario: how a rehearsal that this command begins goes; all goes well where it is None.
     """
 
-    def __init__(self, rehearsals: Path, *, options: Mapping[str, str] | None, scenario: str | None) -> None:
+    def __init__(
+        self, rehearsals: Path, store: Store, *, options: Mapping[str, str] | None, scenario: str | None
+    ) -> None:
         self._rehearsals = rehearsals
+        self._store = store
         self._options = options
         self._scenario = scenario
         self._rehearsal: tuple[str, AwsEndpoints] | None = None
@@ -65,7 +70,7 @@ class AwsAccounts:
     def _endpoints(self, recorded: str | None) -> AwsEndpoints:
         """Where the rehearsal answers that a plan was recorded with.
 
-        Where its process is gone, everything in it is gone as well: a stand-in that holds nothing tells so.
+        Where its process is gone, so are its machines: a stand-in that holds nothing tells so.
         """
         from cloudbench.rehearsal.aws.rehearsal import AwsEndpoints
         from cloudbench.rehearsal.presence import find_endpoints
@@ -86,7 +91,7 @@ class AwsAccounts:
 
             scenario = load_scenario(self._scenario) if self._scenario else None
             name = secrets.token_hex(4)
-            remove_dead(self._rehearsals)
+            remove_dead(self._rehearsals, self._store.keep_node_files)
             rehearsal = AwsRehearsal(self._rehearsals / name, scenario=scenario)
             click.get_current_context().call_on_close(rehearsal.close)
             self._rehearsal = name, rehearsal.start()

@@ -10,7 +10,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-dry_run = click.option("--dry-run", is_flag=True, help="Print the exact requests and do nothing.")
+dry_run = click.option(
+    "--dry-run", is_flag=True, help="Print the exact requests, look whether they can work, and send none."
+)
 detach = click.option("--detach", is_flag=True, help="Start it and come back later with status, logs, collect.")
 
 rehearse = click.option(

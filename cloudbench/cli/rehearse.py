@@ -36,7 +36,7 @@ def rehearse(serve: bool, provider: str, scenario: str | None, output_format: st
     import secrets
     import threading
 
-    from cloudbench.cli.session import home
+    from cloudbench.cli.session import Session
     from cloudbench.errors import UsageError
     from cloudbench.rehearsal.presence import remove_dead
 
@@ -45,8 +45,9 @@ def rehearse(serve: bool, provider: str, scenario: str | None, output_format: st
             "rehearse: nothing to do",
             todo="cloudbench rehearse --serve; a single run is rehearsed by cloudbench submit --rehearse",
         )
-    root = home() / "rehearsals"
-    remove_dead(root)
+    session = Session()
+    root = session.home / "rehearsals"
+    remove_dead(root, session.store.keep_node_files)
     rehearsal = _rehearsal(provider, root / secrets.token_hex(4), scenario)
     try:
         _tell(provider, rehearsal.start(), output_format)

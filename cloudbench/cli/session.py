@@ -66,7 +66,7 @@ class Session:
         self.store = Store(self.home)
         self._detach = detach
         self._azure = azure
-        self._aws = AwsAccounts(self.home / "rehearsals", options=aws, scenario=scenario)
+        self._aws = AwsAccounts(self.home / "rehearsals", self.store, options=aws, scenario=scenario)
         self._scenario = scenario
         self._rehearsal: tuple[str, Endpoints] | None = None
         self._providers: dict[tuple[str | None, ...], Provider] = {}
@@ -140,7 +140,7 @@ class Session:
     def _endpoints(self, recorded: str | None) -> Endpoints:
         """Where the rehearsal answers that a plan was recorded with.
 
-        Where its process is gone, everything in it is gone as well: stand-ins that hold nothing tell so.
+        Where its process is gone, so are its machines: stand-ins that hold nothing tell so.
         """
         from cloudbench.rehearsal.azure import Endpoints
         from cloudbench.rehearsal.presence import find_endpoints
@@ -150,7 +150,9 @@ class Session:
             found = find_endpoints(self.home / "rehearsals" / name, Endpoints)
             if found:
                 return found
-            click.echo(f"warning: {recorded} has ended with its command, and all that was in it", err=True)
+            click.echo(
+                f"warning: {recorded} has ended with its command; what its nodes wrote is brought home", err=True
+            )
         return self._own_rehearsal()[1]
 
     def _own_rehearsal(self) -> tuple[str, Endpoints]:
@@ -162,7 +164,7 @@ class Session:
 
             scenario = load_scenario(self._scenario) if self._scenario else None
             root, name = self.home / "rehearsals", secrets.token_hex(4)
-            remove_dead(root)
+            remove_dead(root, self.store.keep_node_files)
             rehearsal = AzureRehearsal(root / name, scenario=scenario)
             click.get_current_context().call_on_close(rehearsal.close)
             self._rehearsal = name, rehearsal.start()

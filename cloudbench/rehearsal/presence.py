@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 _ENDPOINTS = "endpoints.json"
+_FIRST_WORDS = re.compile(r"^\S+ node (\d+) of \d+, run ([\w-]+),", re.MULTILINE)
+"""How the node program begins `node.log`."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -34,10 +38,17 @@ def find_endpoints(folder: Path, kind: type[T]) -> T | None:
         return None
 
 
-def remove_dead(root: Path) -> None:
-    """Remove the folders of rehearsals below `root` whose process was killed."""
+def remove_dead(root: Path, keep: Callable[[str, int, Path], None]) -> None:
+    """Remove the folders of rehearsals below `root` whose process was killed.
+
+    Args:
+        keep: told of each node whose files nobody brought home: its run, its number and the folder that it wrote.
+    """
     for folder in root.glob("*"):
         if (folder / _ENDPOINTS).exists() and not _is_held(folder / "nodes" / "lifeline"):
+            for log in sorted(folder.glob("nodes/**/node.log"), key=lambda path: path.stat().st_mtime):
+                if found := _FIRST_WORDS.search(log.read_text("utf-8", "replace")):
+                    keep(found[2], int(found[1]), log.parent)
             shutil.rmtree(folder, ignore_errors=True)
 
 

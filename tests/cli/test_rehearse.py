@@ -225,6 +225,7 @@ def test_a_rehearsal_that_is_cut_off_leaves_nothing(
         time.sleep(0.5)
     if number == signal.SIGKILL:
         assert cloudbench("resume", run["run"]).returncode == 5
+        assert "images/sec" in cloudbench("logs", run["run"]).stdout, "no line that was printed is lost"
     else:
         assert client.returncode == 130, told
 

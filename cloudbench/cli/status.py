@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from cloudbench.cli import options
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from cloudbench.cli.session import Session
+    from cloudbench.run import Run, Status
 
 
 @click.command(
@@ -27,7 +35,7 @@ def status(runs: tuple[str, ...], output_format: str) -> int:
     session = Session(detach=True)
     run_ids = session.run_ids(runs) or session.store.run_ids()
     found = [session.store.load(run_id) for run_id in run_ids]
-    live = session.engine.poll(found)
+    live = _ask(session, found)
     rows = []
     for run in found:
         job = live.get(run.id) or run.status
@@ -61,3 +69,20 @@ def status(runs: tuple[str, ...], output_format: str) -> int:
         cells = f"{row['run']:{width}}  {row['phase']:12}  {attempt:7}  {row['outcome'] or '-':14}  {reason}"
         click.echo(cells.rstrip())
     return 0
+
+
+def _ask(session: Session, runs: Sequence[Run]) -> dict[str, Status]:
+    """How running runs stand, as far as their clouds answer: one that does not is told, and hides no other run."""
+    from cloudbench.errors import CloudbenchError
+
+    groups: dict[tuple[str, str | None], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.plan.setup.provider, run.plan.account), []).append(run)
+    found: dict[str, Status] = {}
+    for group in groups.values():
+        try:
+            found.update(session.engine.poll(group))
+        except CloudbenchError as error:
+            running = ", ".join(run.id for run in group if not run.finished)
+            click.echo(f"warning: how {running} stands is not known: {error}", err=True)
+    return found

@@ -49,6 +49,19 @@ def test_status_says_which_attempt_of_how_many_it_is(cloudbench: Cloudbench, tmp
     assert found["earlier_attempts"][0]["lost_usd"] == pytest.approx(0.04)
 
 
+def test_a_cloud_that_cannot_be_asked_hides_no_other_run(cloudbench: Cloudbench, tmp_path: Path) -> None:
+    run = preempted(tmp_path / "home")
+    setup = Setup(provider="azure", sku="NC4as_T4_v3")
+    lost = msgspec.structs.replace(run, id="lost", setup=setup, account="somebody's")
+    with contextlib.closing(Store(tmp_path / "home")) as store:
+        store.add((lost,), at=0.0)
+        store.append("lost", PhaseEntered(phase=Phase.RUNNING), at=1.0)
+    shown = cloudbench("status")
+    assert shown.returncode == 0
+    assert [line.split()[:2] for line in shown.stdout.splitlines()[1:]] == [[run.id, "planned"], ["lost", "running"]]
+    assert "how lost stands is not known: " in shown.stderr
+
+
 def test_the_row_of_a_run_counts_its_attempts_and_what_was_lost(cloudbench: Cloudbench, tmp_path: Path) -> None:
     run = preempted(tmp_path / "home").id
     (row,) = json.loads(cloudbench("summary", run, "--format", "json").stdout)["rows"]

@@ -88,6 +88,13 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             exit_code=CredentialsError.exit_code,
         )
 
+    def origin(self, key: str) -> str:
+        """Where a person corrects a setting."""
+        other = self.known[key][0]
+        option = () if key in self.secret else (f"--{self.cloud} {key}=…",)
+        variables = (f"${self.variable(key)}", *([f"${other}"] if other else []))
+        return f"correct {key}: it is {', else '.join((*option, *variables))}, else in {config_path()}"
+
     def variables(self, values: Mapping[str, str]) -> dict[str, str]:
         """Settings as the variables that set them."""
         return {self.variable(key): value for key, value in values.items() if key in self.known}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -53,7 +54,7 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
         complete: refuse an account of which something is missing; else it says itself what.
 
     Raises:
-        CredentialsError: something is missing; it lists what, and where to set it.
+        CredentialsError: something is missing, or a key is none; it tells what, and where to set it.
         UsageError: `config.toml` cannot be read.
     """
     from cloudbench.providers.azure.account import AzureAccount, Registry, Secret, files_endpoint
@@ -62,6 +63,11 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
     missing = _SETTINGS.missing(found, _NEEDED[service])
     if missing and complete:
         raise CredentialsError(missing.what, why=missing.why, todo=missing.todo)
+    for key in ("batch_key", "storage_key"):
+        if key in found and not _is_key(found[key]):
+            raise CredentialsError(
+                f"{key} is not a key", why="keys of Azure are base64 text", todo=_SETTINGS.origin(key)
+            )
     found = {**{key: f"({key})" for key in _NEEDED[service]}, **found}
     secrets = {key: Secret(found[key]) for key in _SECRET if key in found}
     batch_endpoint = _url(found.get("batch_endpoint", ""))
@@ -93,6 +99,13 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
 def azure_variables(values: Mapping[str, str]) -> dict[str, str]:
     """Settings as the variables that set them."""
     return _SETTINGS.variables(values)
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return bool(base64.b64decode(text.strip(), validate=True))
+    except ValueError:
+        return False
 
 
 def _url(text: str) -> str:

@@ -7,7 +7,9 @@ import pytest
 
 from cloudbench.cli.aws_settings import aws_account
 from cloudbench.cli.settings import azure_account, parse_azure_options
-from cloudbench.errors import UsageError
+from cloudbench.errors import CredentialsError, UsageError
+
+AZURE = {"batch_endpoint": "https://bench.eastus.batch.azure.com", "storage_account": "benchstore"}
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +56,21 @@ def test_the_same_goes_for_aws(home: Path) -> None:
     (home / "config.toml").write_text('[aws]\nbuckt = "x"')
     with pytest.raises(UsageError, match="did you mean 'bucket'"):
         aws_account({}, complete=False)
+
+
+@pytest.mark.parametrize("service", ["batch", "vm"])
+@pytest.mark.parametrize("setting", ["batch_key", "storage_key"])
+@pytest.mark.parametrize("held", ["abcde", "k\u00e9y=", "open sesame"])
+def test_a_key_that_is_none_is_an_error_of_credentials_that_does_not_tell_it(
+    monkeypatch: pytest.MonkeyPatch, setting: str, held: str, service: str
+) -> None:
+    monkeypatch.setenv(f"CLOUDBENCH_AZURE_{setting.upper()}", held)
+    with pytest.raises(CredentialsError, match=f"{setting} is not a key") as error:
+        azure_account(AZURE, service, complete=False)
+    assert f"$CLOUDBENCH_AZURE_{setting.upper()}" in str(error.value)
+    assert held not in str(error.value)
+
+
+def test_a_key_with_the_end_of_its_line_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDBENCH_AZURE_STORAGE_KEY", "c2hhcmU=\n")
+    assert azure_account(AZURE, "batch").storage_key

@@ -19,6 +19,9 @@ from cloudbench.spec import Experiment, JobTemplate, Parameter, Scalar, Setup, p
 MOST_RUNS = 10_000
 """More runs than anyone waits for: an experiment that asks for more is a mistake in its sweep."""
 
+STAND_IN = "stand-in "
+"""How the name of an account begins that is on this machine."""
+
 STARTING_S = 1800.0
 """How much longer than the run its machines may live in a cloud: found, started and prepared, and paid meanwhile."""
 
@@ -33,8 +36,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
 
     Runs that differ only in `repeat` share their `group`. `requires` names the Python modules that must be there
     where the ranks run. `usd_per_hour` is for all nodes together; `None` where no price is known. `retries` is how many
-    more attempts a run gets whose machines the provider takes back. A `rehearsal` runs on stand-ins of the cloud.
-    `account` is where the run was submitted to.
+    more attempts a preempted run gets. A `rehearsal` runs on stand-ins of the cloud, `account` is what it runs in.
     """
 
     id: str
@@ -68,6 +70,11 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     def machines_limit_s(self) -> float:
         """After so many seconds the cloud itself ends the machines; on this machine it is the run's own limit."""
         return self.timeout_s if self.setup.provider == "local" else math.ceil(self.timeout_s) + STARTING_S
+
+    @property
+    def on_stand_ins(self) -> bool:
+        """Whether this machine plays the cloud: in a rehearsal, or where the account is one of stand-ins."""
+        return self.rehearsal or (self.account or "").startswith(STAND_IN)
 
     @property
     def ranks(self) -> int:
@@ -171,8 +178,7 @@ def plan_experiment(
 def limit_cost(plan: RunPlan) -> tuple[float | None, str | None]:
     """The most that the run can cost in US dollars, or `None` and the reason.
 
-    That is each of its attempts until the cloud ends its machines; only low-priority ones are taken back, and tried
-    again.
+    Each of its attempts counts until the cloud ends its machines; only low-priority ones are tried again.
     """
     if plan.usd_per_hour is None:
         return None, f"no hourly price is known for {plan.setup.sku or 'this setup'}"

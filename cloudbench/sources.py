@@ -225,7 +225,7 @@ def _note(plan: RunPlan, facts: Sequence[dict[str, Any]], *, on_gpus: bool | Non
     if note is None:
         local = plan.setup.provider == "local"
         note = _local_note(plan, facts, on_gpus=on_gpus) if local else cloud_note(plan)
-    return f"{note}; {rehearsal_note(plan, on_gpus=bool(on_gpus))}" if plan.rehearsal else note
+    return f"{note}; {rehearsal_note(plan, on_gpus=bool(on_gpus))}" if plan.on_stand_ins else note
 
 
 def _local_note(plan: RunPlan, facts: Sequence[dict[str, Any]], *, on_gpus: bool | None) -> str:

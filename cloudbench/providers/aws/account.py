@@ -17,6 +17,7 @@ from cloudbench.errors import (
     QuotaError,
     UsageError,
 )
+from cloudbench.plan import STAND_IN
 from cloudbench.providers.base import Problem
 from cloudbench.providers.secret import Secret
 
@@ -71,7 +72,7 @@ class AwsAccount(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def name(self) -> str:
         """What a journal records of a run, and every later command must match."""
-        return f"aws:{self.account_id}:{self.region}/{self.bucket}"
+        return f"{STAND_IN if self.is_stand_in else ''}aws:{self.account_id}:{self.region}/{self.bucket}"
 
     @property
     def is_stand_in(self) -> bool:

@@ -17,6 +17,7 @@ from cloudbench.errors import (
     QuotaError,
     UsageError,
 )
+from cloudbench.plan import STAND_IN
 from cloudbench.providers.base import Problem
 from cloudbench.providers.secret import Secret as Secret
 
@@ -68,7 +69,7 @@ class AzureAccount(msgspec.Struct, frozen=True, kw_only=True):
     def name(self, service: str) -> str:
         """What a journal records of a run on `batch` or `vm`, and every later command must match."""
         whose = self.subscription if service == "vm" else self.batch_account
-        return f"{whose}/{self.storage_account}/{self.share}"
+        return f"{STAND_IN if self.is_stand_in else ''}{whose}/{self.storage_account}/{self.share}"
 
     @property
     def is_stand_in(self) -> bool:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cloudbench.cli.cloud_settings import CloudSettings
+from cloudbench.cli.cloud_settings import CloudSettings, is_url
 from cloudbench.errors import CredentialsError
 
 if TYPE_CHECKING:
     from cloudbench.providers.aws import AwsAccount
 
 _NEEDED = ("region", "bucket")
+_REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 _SETTINGS = CloudSettings(
     cloud="aws",
     title="AWS",
@@ -52,12 +54,14 @@ def aws_account(options: Mapping[str, str], *, complete: bool = True) -> AwsAcco
 
     Raises:
         CredentialsError: something is missing, or AWS does not know us; it lists what, and where to set it.
-        UsageError: `config.toml` cannot be read.
+        UsageError: `config.toml` cannot be read, or a setting cannot be right.
     """
     from cloudbench.providers.aws import AwsAccount, identified
     from cloudbench.providers.secret import Secret
 
     found = _SETTINGS.look_up(options)
+    _SETTINGS.refuse_wrong(found, "endpoint", is_url, "a URL, such as http://127.0.0.1:4566")
+    _SETTINGS.refuse_wrong(found, "region", _REGION.fullmatch, "the name of a region")
     values: dict[str, Any] = {**{key: f"({key})" for key in _NEEDED}, **found}
     for key in ("access_key", "secret_key"):
         values[key] = Secret(found[key]) if key in found else None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 import platformdirs
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _TABLES = ("azure", "aws")
 """What `config.toml` can have."""
+
+_HOST = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)(\.(?!-)[a-z0-9-]{1,63}(?<!-))*")
 
 
 class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +92,15 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             exit_code=CredentialsError.exit_code,
         )
 
+    def refuse_wrong(self, found: Mapping[str, str], key: str, right: Callable[[str], object], words: str) -> None:
+        """Refuse a setting that cannot be right, before anything is asked of the cloud; it is not repeated.
+
+        Raises:
+            UsageError: it is set, and is not what `words` say.
+        """
+        if key in found and not right(found[key]):
+            raise UsageError(f"{key} is not {words}", why=f"it is {self.known[key][1]}", todo=self.origin(key))
+
     def origin(self, key: str) -> str:
         """Where a person corrects a setting."""
         other = self.known[key][0]
@@ -133,6 +146,17 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True):
             if not isinstance(value, str):
                 raise UsageError(f"{path}: {self.cloud}.{key}: is not text", todo=f'{key} = "…"')
         return table
+
+
+def is_url(text: str) -> bool:
+    """Whether it is an address that can be asked over HTTP or HTTPS."""
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        return False
+    known = bool(_HOST.fullmatch(host)) or ":" in host
+    return parts.scheme in ("http", "https") and known and not re.search(r"\s", text)
 
 
 def config_path() -> Path:

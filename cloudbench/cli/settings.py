@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from cloudbench.cli.cloud_settings import CloudSettings
+from cloudbench.cli.cloud_settings import CloudSettings, is_url
 from cloudbench.errors import CredentialsError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _AZURE: dict[str, tuple[str | None, str]] = {
 _SECRET = ("batch_key", "storage_key", "registry_password", "resources_token")
 _SETTINGS = CloudSettings(cloud="azure", title="Azure", known=_AZURE, secret=_SECRET)
 _NEEDED = {"batch": ("batch_endpoint", "storage_account"), "vm": ("subscription", "region", "storage_account")}
+_STORAGE_ACCOUNT = re.compile("[a-z0-9]{3,24}")
 
 
 def parse_azure_options(assignments: Sequence[str]) -> dict[str, str]:
@@ -55,7 +57,7 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
 
     Raises:
         CredentialsError: something is missing, or a key is none; it tells what, and where to set it.
-        UsageError: `config.toml` cannot be read.
+        UsageError: `config.toml` cannot be read, or a setting cannot be right.
     """
     from cloudbench.providers.azure.account import AzureAccount, Registry, Secret, files_endpoint
 
@@ -63,6 +65,11 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
     missing = _SETTINGS.missing(found, _NEEDED[service])
     if missing and complete:
         raise CredentialsError(missing.what, why=missing.why, todo=missing.todo)
+    for key in ("batch_endpoint", "files_endpoint", "resources_endpoint"):
+        _SETTINGS.refuse_wrong(found, key, lambda text: is_url(_url(text)), "a URL")
+    _SETTINGS.refuse_wrong(
+        found, "storage_account", _STORAGE_ACCOUNT.fullmatch, "a name of 3 to 24 lower-case letters and digits"
+    )
     for key in ("batch_key", "storage_key"):
         if key in found and not _is_key(found[key]):
             raise CredentialsError(

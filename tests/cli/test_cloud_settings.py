@@ -10,6 +10,7 @@ from cloudbench.cli.settings import azure_account, parse_azure_options
 from cloudbench.errors import CredentialsError, UsageError
 
 AZURE = {"batch_endpoint": "https://bench.eastus.batch.azure.com", "storage_account": "benchstore"}
+AWS = {"region": "us-east-1", "bucket": "bench"}
 
 
 @pytest.fixture(autouse=True)
@@ -74,3 +75,45 @@ def test_a_key_that_is_none_is_an_error_of_credentials_that_does_not_tell_it(
 def test_a_key_with_the_end_of_its_line_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOUDBENCH_AZURE_STORAGE_KEY", "c2hhcmU=\n")
     assert azure_account(AZURE, "batch").storage_key
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_endpoint": "http://[bad"},
+        {"batch_endpoint": "https://"},
+        {"batch_endpoint": "ftp://bench.eastus.batch.azure.com"},
+        {"batch_endpoint": "https://bench..batch.azure.com"},
+        {"files_endpoint": "https://bench:port"},
+        {"resources_endpoint": "https://two words"},
+        {"storage_account": "Foo/../x"},
+        {"storage_account": "ab"},
+        {"storage_account": "benchstore\n"},
+    ],
+    ids=str,
+)
+def test_a_setting_of_azure_that_cannot_be_right_is_named_before_anything_is_asked(wrong: dict[str, str]) -> None:
+    [setting] = wrong
+    with pytest.raises(UsageError, match=f"^{setting} is not") as error:
+        azure_account({**AZURE, **wrong}, "batch", complete=False)
+    assert f"$CLOUDBENCH_AZURE_{setting.upper()}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"endpoint": "bad"}, {"endpoint": "http://[bad"}, {"endpoint": "http://a_b"}, {"region": "us east 1"}],
+    ids=str,
+)
+def test_a_setting_of_aws_that_cannot_be_right_is_named_before_anything_is_asked(wrong: dict[str, str]) -> None:
+    [setting] = wrong
+    with pytest.raises(UsageError, match=f"^{setting} is not") as error:
+        aws_account({**AWS, **wrong}, complete=False)
+    assert f"$CLOUDBENCH_AWS_{setting.upper()}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["bench.eastus.batch.azure.com", "https://Bench.EastUS.batch.azure.com/", "http://127.0.0.1:8080"]
+)
+def test_an_endpoint_is_a_host_or_a_url(endpoint: str) -> None:
+    account = azure_account({**AZURE, "batch_endpoint": endpoint}, "batch")
+    assert account.batch_endpoint.endswith(endpoint)

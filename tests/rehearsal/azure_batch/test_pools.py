@@ -183,14 +183,14 @@ def test_a_mount_that_fails_makes_the_node_unusable(make_account):
 
 def test_keys_and_passwords_are_never_told_again(make_account, tmp_path):
     account = make_account(shares=lambda mount: tmp_path)
-    registry = {"registryServer": "example.azurecr.io", "username": "u", "password": "unmistakable"}
+    registry = {"registryServer": "registry.example", "username": "u", "password": "unmistakable"}
     containers = {"type": "dockerCompatible", "containerImageNames": ["image"], "containerRegistries": [registry]}
     machine = {**pool_body("", 0)["virtualMachineConfiguration"], "containerConfiguration": containers}
     account.pool(mountConfiguration=[FILE_SHARE], virtualMachineConfiguration=machine)
     (node,) = account.client.list_nodes("pool")
     assert account.stand_in.prefetched == [(node.id, "image")]
     told = str(account.client.get_pool("pool")) + str(list(account.client.list_pools()))
-    assert "example.azurecr.io" in told
+    assert "registry.example" in told
     assert "unmistakable" not in told
     assert "c2VjcmV0" not in told
 

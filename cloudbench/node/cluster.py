@@ -77,6 +77,7 @@ class Cluster:
         self._events: list[Received | Lost] = []
         self._channels: dict[int, Channel] = {}
         self._strangers: dict[Channel, float] = {}
+        self._unsent: list[dict[str, Any]] = []
         self._retry_at = 0.0
         self._lost_main = False
         self.complaint = ""
@@ -87,15 +88,26 @@ class Cluster:
         """The nodes with which a proven connection is open."""
         return frozenset(self._channels)
 
+    @property
+    def meeting_main(self) -> bool:
+        """Whether this node and node 0 are proving to each other who they are."""
+        return self._place.node != 0 and bool(self._strangers)
+
     def events(self) -> Iterable[Received | Lost]:
         """What happened since the last call, in order."""
         events, self._events = self._events, []
         return events
 
     def send(self, node: int, message: dict[str, Any]) -> None:
-        """Send to one node; a node that is gone becomes a `Lost` event."""
+        """Send to one node; a node that is gone becomes a `Lost` event.
+
+        What is meant for node 0 while the two prove who they are is sent as soon as they have: node 0 may count this
+        node among its peers by then, and must learn why it ends.
+        """
         channel = self._channels.get(node)
-        if channel is not None:
+        if channel is None and node == 0 and self.meeting_main:
+            self._unsent.append(message)
+        elif channel is not None:
             try:
                 channel.send(message)
             except ChannelClosedError as error:
@@ -183,6 +195,9 @@ class Cluster:
         del self._strangers[channel]
         self._channels[peer] = channel
         self._log(f"connected with node {peer}")
+        unsent, self._unsent = self._unsent, []
+        for message in unsent:
+            self.send(peer, message)
 
     def _drop(self, channel: Channel, why: str) -> None:
         try:
@@ -193,6 +208,7 @@ class Cluster:
         channel.close()
         if channel in self._strangers:
             del self._strangers[channel]
+            self._unsent.clear()
             self._retry_at = time.monotonic() + _CONNECT_TIMEOUT_S
             self._complain(f"refused the connection with {where}: {why}")
         elif channel.peer is not None:

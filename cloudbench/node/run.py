@@ -362,7 +362,7 @@ class NodeRun:
             self._stopped = True
             self._give_up_at = now + self._job.grace_s + 2 * _STOP_MARGIN_S
             self._send(0, {"type": "stopped", "causes": [cause.to_message(now) for cause in self._causes]})
-        alone = self._place.node != 0 and 0 not in self._cluster.connected
+        alone = self._place.node != 0 and 0 not in self._cluster.connected and not self._cluster.meeting_main
         if not self._decided and (alone or (self._give_up_at is not None and now >= self._give_up_at)):
             silent = Cause(now, "infrastructure", f"{self._name(0)} did not say how the run ended")
             self._decide(first_cause(self._causes) or silent)

@@ -37,11 +37,15 @@ DEBIAN_PACKAGES = ("ca-certificates", "python3")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need an engine, and give the first one that needs the CPU image time to build it."""
+    """Mark the tests that need an engine, and give the first one that needs the CPU image time to build it.
+
+    They all run in one worker: two would make the same images, and containers of one are in the way of another's.
+    """
     for item in items:
         fixtures = getattr(item, "fixturenames", ())
         if "docker_engine" in fixtures or "private_docker_engine" in fixtures:
             item.add_marker("docker")
+            item.add_marker(pytest.mark.xdist_group("docker"))
         if "cpu_image" in fixtures:
             item.add_marker("slow")
             item.add_marker(pytest.mark.timeout(3600))

@@ -22,7 +22,7 @@ from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.aws.hosts import Host
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
     from cloudbench.rehearsal.machines import Execution
 
 STOP_GRACE_S = 30.0
@@ -35,7 +35,7 @@ _KILLED = 137
 class Node:
     """One node of an attempt; a container job has one."""
 
-    def __init__(self, world: World, index: int, container: Body, host: Host, stream_prefix: str) -> None:
+    def __init__(self, world: AwsWorld, index: int, container: Body, host: Host, stream_prefix: str) -> None:
         self.index = index
         self.container = container
         self.host = host
@@ -113,10 +113,12 @@ class Node:
         with contextlib.suppress(InfrastructureError):
             execution.end(0)  # what a container leaves behind ends with it
         self.stream.follow(log, to_the_end=True)
-        with self._world.lock:
+
+        def end() -> None:
             self._end(code)
             ended(self)
-            self._world.timers.clock.wake()
+
+        self._world.happens(end)
 
     def _end(self, code: int | None) -> None:
         self.stopped_at = self._world.now_ms
@@ -182,7 +184,7 @@ class Attempt:
 
     def __init__(
         self,
-        world: World,
+        world: AwsWorld,
         job_id: str,
         number: int,
         nodes: Sequence[Node],

@@ -14,7 +14,7 @@ from cloudbench.rehearsal.aws.wire import AwsError, Body, Call, Extension, json_
 from cloudbench.rehearsal.server import Response
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 LEAST_TIMEOUT_S = 60
 MOST_ATTEMPTS = 10
@@ -31,7 +31,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 class Definitions:
     """The account's job definitions."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: AwsWorld) -> None:
         self._world = world
 
     def extensions(self) -> dict[str, Extension]:

@@ -22,7 +22,7 @@ from cloudbench.rehearsal.server import Response
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.aws.hosts import Host, Hosts
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 _CONSOLE = "console.log"
 _PAUSE_S = 0.1
@@ -31,7 +31,7 @@ _PAUSE_S = 0.1
 class Instances:
     """What EC2 answers about instances and placement groups."""
 
-    def __init__(self, world: World, hosts: Hosts) -> None:
+    def __init__(self, world: AwsWorld, hosts: Hosts) -> None:
         self._world = world
         self._hosts = hosts
         self._given: dict[str, tuple[Body, Response]] = {}
@@ -119,9 +119,7 @@ class Instances:
                 seen = len(lines)
                 (host.machine.folder / programs.HEARD).write_text(f"{seen}\n")
             if self._world.timers.clock.now() >= at:
-                with self._world.lock:
-                    host.shut_down()
-                    self._world.timers.clock.wake()
+                self._world.happens(host.shut_down)
                 return
 
     def _terminate(self, call: Call, ask: Callable[[], Response]) -> Response:

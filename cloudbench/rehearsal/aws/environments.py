@@ -15,7 +15,7 @@ from cloudbench.rehearsal.aws.wire import AwsError, Call, Extension, json_respon
 from cloudbench.rehearsal.server import Response
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 SERVICE_ROLE = "AWSServiceRoleForBatch"
 
@@ -53,7 +53,7 @@ class Environments:
         changed: called when one has become what it was to be.
     """
 
-    def __init__(self, world: World, *, abandoned: Callable[[str], None], changed: Callable[[], None]) -> None:
+    def __init__(self, world: AwsWorld, *, abandoned: Callable[[str], None], changed: Callable[[], None]) -> None:
         self._world = world
         self._abandoned = abandoned
         self._changed = changed

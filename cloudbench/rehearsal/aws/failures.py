@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cloudbench.rehearsal.aws.wire import AwsError, Call
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 _TOO_MANY = {
     "batch": ("TooManyRequestsException", 429),
@@ -24,7 +24,7 @@ _TAKES_AWAY = ("Delete", "Deregister", "Terminate")
 class Failures:
     """What the scenario lets fail."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: AwsWorld) -> None:
         self._scenario = world.scenario
         self._requests = 0
         self._successes_left = world.scenario.fail_after_success

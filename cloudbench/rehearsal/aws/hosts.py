@@ -13,7 +13,7 @@ from cloudbench.rehearsal.aws.cloud import instance_type
 from cloudbench.rehearsal.aws.wire import AwsError
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
     from cloudbench.rehearsal.machines import Machine
 
 STATES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "stopping": 64, "stopped": 80}
@@ -146,7 +146,7 @@ class Host:
 class Hosts:
     """All instances of the account. `changed` is called when one has gone."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: AwsWorld) -> None:
         self.world = world
         self.changed: Callable[[], None] = lambda: None
         self._hosts: dict[str, Host] = {}

@@ -15,7 +15,7 @@ from cloudbench.rehearsal.aws.wire import Body
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.aws.hosts import Host
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 WAITING = ("SUBMITTED", "PENDING", "RUNNABLE")
 ENDED = ("SUCCEEDED", "FAILED")
@@ -44,7 +44,7 @@ class Job:
         look: called when it waits for instances, or others need not wait for it any more.
     """
 
-    def __init__(self, world: World, order: Order, look: Callable[[], None]) -> None:
+    def __init__(self, world: AwsWorld, order: Order, look: Callable[[], None]) -> None:
         self.id = str(uuid4())
         self.order = order
         self.arn = f"arn:aws:batch:{REGION}:{world.cloud.account}:job/{self.id}"

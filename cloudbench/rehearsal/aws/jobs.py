@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cloudbench.rehearsal.aws.environments import Environments
     from cloudbench.rehearsal.aws.hosts import Hosts
     from cloudbench.rehearsal.aws.placement import Place
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 MOST_DESCRIBED = 100
 _MOST_LISTED = 100
@@ -38,7 +38,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,127}")
 class Jobs:
     """All jobs of the account."""
 
-    def __init__(self, world: World, hosts: Hosts) -> None:
+    def __init__(self, world: AwsWorld, hosts: Hosts) -> None:
         self._world = world
         self._hosts = hosts
         self._jobs: dict[str, Job] = {}

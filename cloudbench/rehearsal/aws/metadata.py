@@ -16,7 +16,7 @@ from cloudbench.rehearsal.server import Request, Response
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.aws.hosts import Host, Hosts
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 _TOKEN = "a-token-for-this-instance"  # noqa: S105 - it opens nothing
 
@@ -24,7 +24,7 @@ _TOKEN = "a-token-for-this-instance"  # noqa: S105 - it opens nothing
 class Metadata:
     """What instances ask about themselves, in version 2 of the protocol."""
 
-    def __init__(self, world: World, hosts: Hosts) -> None:
+    def __init__(self, world: AwsWorld, hosts: Hosts) -> None:
         self._world = world
         self._hosts = hosts
 

@@ -1,11 +1,10 @@
 """The stand-in itself: HTTP in front, moto behind, and between them what moto leaves out.
 
-One thread lets time pass; everything is under one lock.
+Everything is under one lock.
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +22,7 @@ from cloudbench.rehearsal.aws.jobs import Jobs
 from cloudbench.rehearsal.aws.metadata import Metadata
 from cloudbench.rehearsal.aws.scenario import Scenario
 from cloudbench.rehearsal.aws.wire import AwsError, Call, Extension, read_call
-from cloudbench.rehearsal.aws.world import World
+from cloudbench.rehearsal.aws.world import AwsWorld
 from cloudbench.rehearsal.server import HttpServer, Request, Response
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class AwsStandIn:
     ) -> None:
         self.calls: Counter[str] = Counter()  # how often a client asked for what, such as `batch:SubmitJob`
         self.presigned: Counter[str] = Counter()  # the same for URLs that it had signed for others
-        self._world = world = World(machines, clock, scenario or Scenario(), file_systems)
+        self._world = world = AwsWorld(machines, clock, scenario or Scenario(), file_systems)
         self._key = key
         self._hosts = Hosts(world)
         self._metadata = Metadata(world, self._hosts)
@@ -73,7 +72,6 @@ class AwsStandIn:
         for part in parts:
             self._extensions |= part.extensions()
         self._server = HttpServer(self._answer)
-        self._thread = threading.Thread(target=self._pass_time, name="stand-in time", daemon=True)
 
     @property
     def account(self) -> str:
@@ -90,7 +88,7 @@ class AwsStandIn:
         iam = self._world.cloud.backend("iam")
         iam.create_instance_profile(name=INSTANCE_PROFILE, path="/", role_names=[], tags=[])
         self._world.url = self._server.start(port)
-        self._thread.start()
+        self._world.start()
         return self._world.url
 
     def make_bucket(self, name: str) -> None:
@@ -105,36 +103,25 @@ class AwsStandIn:
             LookupError: there is no such instance.
             ValueError: it is no Spot instance.
         """
-        with self._world.lock:
+
+        def interrupt() -> None:
             host = self._hosts.find(instance_id)
             if host is None:
                 raise LookupError(f"there is no instance {instance_id}")
             host.interrupt()
-            self._world.timers.clock.wake()
+
+        self._world.happens(interrupt)
 
     def close(self) -> None:
         """End the service and all that runs on its instances; the machines' folders stay."""
         self._server.close()
-        self._world.closing.set()
-        self._world.timers.clock.wake()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._world.stop()
         with self._world.lock:
             machines = [host.machine for host in self._hosts.living()]
         for machine in machines:
             self._world.end(machine)
         self._world.close()
         self._world.cloud.close()
-
-    def _pass_time(self) -> None:
-        world = self._world
-        while not world.closing.is_set():
-            with world.lock:
-                try:
-                    world.timers.play()
-                except Exception as error:
-                    world.faults.append(error)
-            world.timers.wait(unless=world.closing.is_set)
 
     def _answer(self, request: Request) -> Response:
         if request.path.startswith("/machines/"):

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.aws.world import World
+    from cloudbench.rehearsal.aws.world import AwsWorld
 
 
 class LogStream:
     """What one container prints, line by line."""
 
-    def __init__(self, world: World, group: str, name: str) -> None:
+    def __init__(self, world: AwsWorld, group: str, name: str) -> None:
         self.group = group
         self.name = name
         self._world = world

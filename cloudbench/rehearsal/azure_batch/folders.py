@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from cloudbench.rehearsal.azure_batch.nodes import Node
-    from cloudbench.rehearsal.azure_batch.world import World
+    from cloudbench.rehearsal.azure_batch.world import BatchWorld
     from cloudbench.rehearsal.machines import Execution, Machine
 
 ROOT = "tasks"
@@ -82,7 +82,7 @@ def in_container(command: str, container: Body, root: Path, variables: Mapping[s
     return "exec " + shlex.join([*run, container["imageName"], *shlex.split(command)])
 
 
-def download(resources: list[Body], into: Path, world: World) -> None:
+def download(resources: list[Body], into: Path, world: BatchWorld) -> None:
     """Fetch the files that a task is given, by plain GET.
 
     Raises:
@@ -100,7 +100,7 @@ def download(resources: list[Body], into: Path, world: World) -> None:
         target.chmod(int(resource.get("fileMode") or "0770", 8))
 
 
-def _fetch(url: str, target: Path, world: World) -> None:
+def _fetch(url: str, target: Path, world: BatchWorld) -> None:
     try:
         with _open(url) as source, target.open("wb") as file:
             while part := source.read(1 << 20):
@@ -165,7 +165,7 @@ def _put(path: Path, container: Body, *, wildcard: bool) -> None:
         raise PreparationError(f"{name}: {getattr(error, 'code', None) or error}", "FileUploadMiscError") from None
 
 
-def run_start_task(machine: Machine, task: Body, variables: Mapping[str, str], world: World) -> int:
+def run_start_task(machine: Machine, task: Body, variables: Mapping[str, str], world: BatchWorld) -> int:
     """Run a pool's start task to its end, as often as it may be tried; its last exit code."""
     folder = machine.folder / ROOT / STARTUP
     wd = folder / "wd"
@@ -191,7 +191,7 @@ def run_start_task(machine: Machine, task: Body, variables: Mapping[str, str], w
     return code
 
 
-def wait(execution: Execution, world: World) -> int:
+def wait(execution: Execution, world: BatchWorld) -> int:
     """A command's exit code; when the rehearsal ends, the command ends first."""
     while (code := execution.wait(_LOOK_EVERY_S)) is None:
         if world.closing.is_set():

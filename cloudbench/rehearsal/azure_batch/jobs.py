@@ -13,7 +13,7 @@ from cloudbench.rehearsal.azure_batch.wire import FOREVER, Body, ServiceError, d
 if TYPE_CHECKING:
     from cloudbench.rehearsal.azure_batch.nodes import Node
     from cloudbench.rehearsal.azure_batch.pools import Pool
-    from cloudbench.rehearsal.azure_batch.world import World
+    from cloudbench.rehearsal.azure_batch.world import BatchWorld
 
 
 class Job:
@@ -26,7 +26,7 @@ class Job:
     """
 
     def __init__(
-        self, world: World, body: Body, *, changed: Callable[[], None], completed: Callable[[Job], None]
+        self, world: BatchWorld, body: Body, *, changed: Callable[[], None], completed: Callable[[Job], None]
     ) -> None:
         self.world = world
         self.id: str = body["id"]

@@ -10,7 +10,7 @@ from cloudbench.rehearsal.azure_batch.nodes import Node
 from cloudbench.rehearsal.azure_batch.wire import Body, ServiceError, duration_s, stamp
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.azure_batch.world import World
+    from cloudbench.rehearsal.azure_batch.world import BatchWorld
 
 _STATES = {
     **{state: state for state in ("creating", "idle", "offline", "preempted", "rebooting", "reimaging", "running")},
@@ -40,7 +40,7 @@ class Pool:
         changed: called when nodes have become ready or are gone.
     """
 
-    def __init__(self, world: World, body: Body, changed: Callable[[], None]) -> None:
+    def __init__(self, world: BatchWorld, body: Body, changed: Callable[[], None]) -> None:
         self.world = world
         self.id: str = body["id"]
         self.body = {name: value for name, value in body.items() if value is not None}

@@ -11,7 +11,7 @@ from cloudbench.rehearsal.azure_batch.pools import Pool, check_resize_timeout
 from cloudbench.rehearsal.azure_batch.wire import Body, ServiceError
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.azure_batch.world import World
+    from cloudbench.rehearsal.azure_batch.world import BatchWorld
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _LONGEST_PREFIX = 20
@@ -24,7 +24,7 @@ _NOT_SERVED = {
 class Service:
     """Pools and jobs of one account; ids are compared without regard to case."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: BatchWorld) -> None:
         self.world = world
         self.pools: dict[str, Pool] = {}
         self.jobs: dict[str, Job] = {}

@@ -1,8 +1,7 @@
-"""The stand-in itself: HTTP in front, one thread that lets time pass behind, everything under one lock."""
+"""The stand-in itself: HTTP in front, everything under one lock."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from cloudbench.rehearsal.azure_batch.routes import find
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from cloudbench.rehearsal.azure_batch.service import Service
 from cloudbench.rehearsal.azure_batch.wire import ServiceError
-from cloudbench.rehearsal.azure_batch.world import Shares, World, no_shares
+from cloudbench.rehearsal.azure_batch.world import BatchWorld, Shares, no_shares
 from cloudbench.rehearsal.server import HttpServer, Request, Response
 
 if TYPE_CHECKING:
@@ -42,19 +41,18 @@ class BatchStandIn:
         shares: Shares = no_shares,
     ) -> None:
         self.calls: Counter[str] = Counter()  # how often which operation was asked for, such as `GET /jobs/{job}`
-        self._world = World(machines, clock, scenario or Scenario(), account=account, shares=shares)
+        self._world = BatchWorld(machines, clock, scenario or Scenario(), account=account, shares=shares)
         self._service = Service(self._world)
         self._account = account
         self._key = key
         self._requests = 0
         self._failures_left = self._world.scenario.fail_after_success
         self._server = HttpServer(self._answer)
-        self._thread = threading.Thread(target=self._pass_time, name="stand-in time", daemon=True)
 
     @property
     def faults(self) -> list[Exception]:
         """What went wrong in the stand-in itself."""
-        return self._server.faults
+        return [*self._server.faults, *self._world.faults]
 
     @property
     def prefetched(self) -> list[tuple[str, str]]:
@@ -64,27 +62,13 @@ class BatchStandIn:
     def start(self, port: int = 0) -> str:
         """Begin to serve; the account's endpoint."""
         self._world.url = self._server.start(port)
-        self._thread.start()
+        self._world.start()
         return self._world.url
 
     def close(self) -> None:
         """End the service and all that its tasks run; its machines stay."""
         self._server.close()
-        self._world.closing.set()
-        self._world.timers.clock.wake()
-        if self._thread.is_alive():
-            self._thread.join()
         self._world.close()
-
-    def _pass_time(self) -> None:
-        world = self._world
-        while not world.closing.is_set():
-            with world.lock:
-                try:
-                    world.timers.play()
-                except Exception as error:
-                    self._server.faults.append(error)
-            world.timers.wait(unless=world.closing.is_set)
 
     def _answer(self, request: Request) -> Response:
         try:

@@ -1,22 +1,19 @@
-"""What pools, jobs and tasks of one stand-in share: its time, its nodes' machine room, its lock and its threads."""
+"""What the parts of a stand-in of Azure share beside its time and its machines."""
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from cloudbench.rehearsal.azure_batch.wire import Body, stamp
-from cloudbench.rehearsal.timers import Timers
+from cloudbench.rehearsal.world import World
 
 if TYPE_CHECKING:
     from cloudbench.rehearsal.clock import Clock
-    from cloudbench.rehearsal.machines import Machine, Machines
+    from cloudbench.rehearsal.machines import Machines
 
 # The folder behind an entry of a pool's `mountConfiguration`; an OSError says why it cannot be mounted.
 Shares = Callable[[Body], Path]
@@ -27,8 +24,17 @@ def no_shares(mount: Body) -> Path:
     raise FileNotFoundError(f"no such share: {', '.join(mount)}")
 
 
-class World:
-    """Everything of a stand-in changes under `lock`, at the moment `timers.now`.
+class AzureWorld(World):
+    """The world of any of Azure's services that has machines."""
+
+    def __init__(self, machines: Machines, clock: Clock, scenario: Scenario) -> None:
+        super().__init__(machines, clock)
+        self.scenario = scenario
+        self.preemptions_left = scenario.preemptions
+
+
+class BatchWorld(AzureWorld):
+    """The world of a Batch account.
 
     Args:
         account: name of the Batch account.
@@ -36,23 +42,11 @@ class World:
     """
 
     def __init__(self, machines: Machines, clock: Clock, scenario: Scenario, *, account: str, shares: Shares) -> None:
-        self.machines = machines
-        self.scenario = scenario
+        super().__init__(machines, clock, scenario)
         self.account = account
         self.shares = shares
-        self.url = ""
-        self.lock = threading.RLock()
-        self.timers = Timers(clock)
         self.prefetched: list[tuple[str, str]] = []
-        self.preemptions_left = scenario.preemptions
-        self.closing = threading.Event()
         self._versions = count(1)
-        self._threads: set[threading.Thread] = set()
-
-    @property
-    def now(self) -> float:
-        """The moment that is being played, in seconds since 1970."""
-        return self.timers.now
 
     def stamp(self) -> str:
         """The moment as bodies carry it."""
@@ -61,45 +55,3 @@ class World:
     def etag(self) -> str:
         """A new version of something."""
         return f"0x8D{next(self._versions):013X}"
-
-    def background(self, work: Callable[[], None]) -> None:
-        """Do what takes its time in a thread of its own; `close` waits for it."""
-
-        def run() -> None:
-            try:
-                work()
-            finally:
-                with self.lock:
-                    self._threads.discard(thread)
-
-        thread = threading.Thread(target=run, name="stand-in work", daemon=True)
-        with self.lock:
-            self._threads.add(thread)
-        thread.start()
-
-    def happens(self, change: Callable[[], None]) -> None:
-        """Make a change that comes from outside, now: by a process that has ended."""
-        with self.lock:
-            self.timers.play()
-            change()
-        self.timers.clock.wake()
-
-    def end(self, machine: Machine) -> None:
-        """Take a machine away, without waiting for its processes' end."""
-
-        def end() -> None:
-            with contextlib.suppress(InfrastructureError):
-                machine.end()
-
-        self.background(end)
-
-    def close(self) -> None:
-        """Wait until all background work has ended; the machines are the caller's."""
-        self.closing.set()
-        while True:
-            with self.lock:
-                threads = list(self._threads)
-            if not threads:
-                return
-            for thread in threads:
-                thread.join()

@@ -17,7 +17,7 @@ from cloudbench.rehearsal.azure_resources.virtual_machines import (
 from cloudbench.rehearsal.azure_resources.wire import Body, RefusedError, error_body, stamp
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.azure_batch.world import World
+    from cloudbench.rehearsal.azure_batch.world import AzureWorld
 
 GROUP_NAME = re.compile(r"[-\w.()]{0,89}[-\w()]")
 _DEPLOYMENT_KEYS = {"mode", "template", "parameters", "debugSetting"}
@@ -34,7 +34,7 @@ _REFUSED = "The template deployment '{name}' is not valid according to the valid
 class Deployment:
     """One deployment: what it was given, and how far its machines are."""
 
-    def __init__(self, world: World, group: Group, name: str, properties: Body) -> None:
+    def __init__(self, world: AzureWorld, group: Group, name: str, properties: Body) -> None:
         self.name = name
         self.id = f"{group.id}/providers/Microsoft.Resources/deployments/{name}"
         self.resources = templates.expand(properties, group.id)
@@ -111,7 +111,7 @@ class Deployment:
 class Group:
     """A resource group."""
 
-    def __init__(self, world: World, subscription: str, name: str, body: Body) -> None:
+    def __init__(self, world: AzureWorld, subscription: str, name: str, body: Body) -> None:
         self.id = f"/subscriptions/{subscription}/resourceGroups/{name}"
         self.name = name
         self.location: str = body["location"]

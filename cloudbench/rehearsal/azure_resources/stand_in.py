@@ -1,10 +1,9 @@
-"""The stand-in itself: HTTP in front, one thread that lets time pass behind, everything under one lock."""
+"""The stand-in itself: HTTP in front, everything under one lock."""
 
 from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from uuid import uuid4
 import msgspec
 
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
-from cloudbench.rehearsal.azure_batch.world import World, no_shares
+from cloudbench.rehearsal.azure_batch.world import AzureWorld
 from cloudbench.rehearsal.azure_resources.groups import GROUP_NAME, Deployment, Group
 from cloudbench.rehearsal.azure_resources.virtual_machines import MountableShares
 from cloudbench.rehearsal.azure_resources.wire import Body, RefusedError, answer
@@ -75,7 +74,7 @@ class ResourcesStandIn:
         shares: MountableShares | None = None,
     ) -> None:
         self.calls: Counter[str] = Counter()  # how often which operation was asked for, such as `GET groups`
-        self._world = World(machines, clock, scenario or Scenario(), account=subscription, shares=no_shares)
+        self._world = AzureWorld(machines, clock, scenario or Scenario())
         self._subscription = subscription
         self._token = token
         self._shares = shares
@@ -84,37 +83,22 @@ class ResourcesStandIn:
         self._requests = 0
         self._failures_left = self._world.scenario.fail_after_success
         self._server = HttpServer(self._answer)
-        self._thread = threading.Thread(target=self._pass_time, name="stand-in time", daemon=True)
 
     @property
     def faults(self) -> list[Exception]:
         """What went wrong in the stand-in itself."""
-        return self._server.faults
+        return [*self._server.faults, *self._world.faults]
 
     def start(self, port: int = 0) -> str:
         """Begin to serve; the endpoint, which clients take as their base URL."""
         self._world.url = self._server.start(port)
-        self._thread.start()
+        self._world.start()
         return self._world.url
 
     def close(self) -> None:
         """End the service; its machines stay."""
         self._server.close()
-        self._world.closing.set()
-        self._world.timers.clock.wake()
-        if self._thread.is_alive():
-            self._thread.join()
         self._world.close()
-
-    def _pass_time(self) -> None:
-        world = self._world
-        while not world.closing.is_set():
-            with world.lock:
-                try:
-                    world.timers.play()
-                except Exception as error:
-                    self._server.faults.append(error)
-            world.timers.wait(unless=world.closing.is_set)
 
     def _answer(self, request: Request) -> Response:
         try:

@@ -20,7 +20,7 @@ from cloudbench.rehearsal.azure_resources.wire import Body, stamp
 from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL, REQUESTS, install_programs, write_program
 
 if TYPE_CHECKING:
-    from cloudbench.rehearsal.azure_batch.world import World
+    from cloudbench.rehearsal.azure_batch.world import AzureWorld
     from cloudbench.rehearsal.machines import Machine
 
 _ALLOCATION_FAILED = (
@@ -67,7 +67,7 @@ class VirtualMachine:
         private_address: what the template calls it.
     """
 
-    def __init__(self, world: World, resource: Body, machine: Machine, private_address: str) -> None:
+    def __init__(self, world: AzureWorld, resource: Body, machine: Machine, private_address: str) -> None:
         self.id: str = resource["id"]
         self.name: str = resource["name"]
         self.location: str = resource["location"]
@@ -173,20 +173,21 @@ class VirtualMachine:
         machine, self._machine = self._machine, None
         self._ending += 1
 
+        def ended() -> None:
+            self._ending -= 1
+            if self.ended and self.power in _BECOMES:
+                self._change(self.state, _BECOMES[self.power])
+
         def end() -> None:
             if machine is not None:
                 with contextlib.suppress(InfrastructureError):
                     machine.end()
-            with self._world.lock:
-                self._ending -= 1
-                if self.ended and self.power in _BECOMES:
-                    self._change(self.state, _BECOMES[self.power])
-            self._world.timers.clock.wake()
+            self._world.happens(ended)
 
         self._world.background(end)
 
 
-def allocate(machines: list[VirtualMachine], world: World, shares: MountableShares | None) -> None:
+def allocate(machines: list[VirtualMachine], world: AzureWorld, shares: MountableShares | None) -> None:
     """Let machines that were asked for come, or fail to, as the scenario says.
 
     Args:
@@ -216,7 +217,7 @@ def shut_down_at(schedule: Body, now: float) -> float:
 def _boot(
     machine: VirtualMachine,
     machines: list[VirtualMachine],
-    world: World,
+    world: AzureWorld,
     addresses: Mapping[str, str],
     shares: MountableShares | None,
 ) -> None:

@@ -39,8 +39,8 @@ def doctor(provider: str, service: str, azure: tuple[str, ...], aws: tuple[str, 
 
 
 def _of_azure(service: str, assignments: Sequence[str]) -> Sequence[Finding]:
+    from cloudbench.cli.azure_settings import azure_account, parse_azure_options
     from cloudbench.cli.session import home
-    from cloudbench.cli.settings import azure_account, parse_azure_options
     from cloudbench.providers.azure import check_service
     from cloudbench.providers.azure.readiness import find_out
     from cloudbench.store import Store

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from cloudbench.cli import options
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from cloudbench.rehearsal.aws.rehearsal import AwsRehearsal
-    from cloudbench.rehearsal.azure import AzureRehearsal
 
 
 @click.command(
@@ -36,6 +28,7 @@ def rehearse(serve: bool, provider: str, scenario: str | None, output_format: st
     import secrets
     import threading
 
+    from cloudbench.cli.rehearsals import new_rehearsal
     from cloudbench.cli.session import Session
     from cloudbench.errors import UsageError
     from cloudbench.rehearsal.presence import remove_dead
@@ -48,7 +41,7 @@ def rehearse(serve: bool, provider: str, scenario: str | None, output_format: st
     session = Session()
     root = session.home / "rehearsals"
     remove_dead(root, session.store.keep_node_files)
-    rehearsal = _rehearsal(provider, root / secrets.token_hex(4), scenario)
+    rehearsal = new_rehearsal(provider, root / secrets.token_hex(4), scenario)
     try:
         _tell(provider, rehearsal.start(), output_format)
         click.echo("serving until Ctrl-C; whatever runs then ends with it", err=True)
@@ -60,25 +53,13 @@ def rehearse(serve: bool, provider: str, scenario: str | None, output_format: st
     return 0
 
 
-def _rehearsal(provider: str, folder: Path, scenario: str | None) -> AwsRehearsal | AzureRehearsal:
-    if provider == "aws":
-        from cloudbench.rehearsal import aws
-        from cloudbench.rehearsal.aws.rehearsal import AwsRehearsal
-
-        return AwsRehearsal(folder, scenario=aws.load_scenario(scenario) if scenario else None)
-    from cloudbench.rehearsal.azure import AzureRehearsal
-    from cloudbench.rehearsal.azure_batch.scenario import load_scenario
-
-    return AzureRehearsal(folder, scenario=load_scenario(scenario) if scenario else None)
-
-
 def _tell(provider: str, endpoints: object, output_format: str) -> None:
     import shlex
 
     import msgspec
 
     from cloudbench.cli.aws_settings import aws_variables
-    from cloudbench.cli.settings import azure_variables
+    from cloudbench.cli.azure_settings import azure_variables
 
     values: dict[str, str] = msgspec.to_builtins(endpoints)
     if output_format == "json":

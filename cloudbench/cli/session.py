@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
 import re
-import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +14,10 @@ import click
 import msgspec
 import platformdirs
 
-from cloudbench.cli.aws_session import AwsAccounts
+from cloudbench.cli.accounts import AwsAccounts, AzureAccounts
 from cloudbench.cli.progress import Progress
 from cloudbench.engine import Engine
-from cloudbench.errors import CloudbenchError, CredentialsError
+from cloudbench.errors import CloudbenchError
 from cloudbench.run import EXIT_CODES, Outcome, Run
 from cloudbench.store import Store
 
@@ -27,12 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from cloudbench.plan import RunPlan
-    from cloudbench.providers.azure import AzureAccount
     from cloudbench.providers.base import Problem, Provider
-    from cloudbench.rehearsal.azure import Endpoints
 
 
-_REHEARSAL = "rehearsal "
 _LONGEST_LINE = 200
 _CONTROL = re.compile(
     r"\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # strings to the terminal, such as a title for its window
@@ -65,10 +60,8 @@ class Session:
         self.home = home()
         self.store = Store(self.home)
         self._detach = detach
-        self._azure = azure
-        self._aws = AwsAccounts(self.home / "rehearsals", self.store, options=aws, scenario=scenario)
-        self._scenario = scenario
-        self._rehearsal: tuple[str, Endpoints] | None = None
+        self._azure = AzureAccounts(self.store, azure, scenario)
+        self._aws = AwsAccounts(self.store, aws, scenario)
         self._providers: dict[tuple[str | None, ...], Provider] = {}
         self._newest: dict[str, tuple[float, str]] = {}
         told = Progress(self._newest_line) if progress else None
@@ -99,76 +92,18 @@ class Session:
         elif plan.setup.provider == "azure":
             from cloudbench.providers.azure import azure_provider
 
-            account = self._azure_account(plan)
-            provider = azure_provider(account, service=plan.setup.service, one_by_one=plan.setup.pool is not None)
+            one_by_one = plan.setup.pool is not None
+            provider = azure_provider(self._azure.of(plan), service=plan.setup.service, one_by_one=one_by_one)
         else:
             from cloudbench.providers.aws import aws_provider
 
-            provider = aws_provider(self._aws.account(plan), service=plan.setup.service)
+            provider = aws_provider(self._aws.of(plan), service=plan.setup.service)
         return provider
 
     def _account_name(self, plan: RunPlan) -> str | None:
         if plan.setup.provider == "local":
             return None
-        if plan.setup.provider == "aws":
-            return self._aws.name(plan)
-        if plan.rehearsal:
-            return f"{_REHEARSAL}{self._own_rehearsal()[0]}"
-        from cloudbench.providers.azure import check_service
-
-        return self._azure_account(plan).name(check_service(plan.setup.service))
-
-    def _azure_account(self, plan: RunPlan) -> AzureAccount:
-        """The account that is set, or the stand-in that the plan is rehearsed on."""
-        from cloudbench.cli.settings import azure_account
-        from cloudbench.providers.azure import check_service
-
-        logging.getLogger("azure").addHandler(logging.NullHandler())  # what its SDKs warn of, our errors tell
-        service = check_service(plan.setup.service)
-        if plan.rehearsal:
-            return azure_account(msgspec.structs.asdict(self._endpoints(plan.account)), service)
-        # A command that submits is told by the provider's check what is missing; any other one cannot go on.
-        account = azure_account(self._azure or {}, service, complete=self._azure is None)
-        if plan.account not in (None, account.name(service)):
-            raise CredentialsError(
-                f"run {plan.id} is in another account than the one that is set",
-                why=f"it was submitted to {plan.account}; set is {account.name(service)}",
-                todo="set the account that it was submitted to",
-            )
-        return account
-
-    def _endpoints(self, recorded: str | None) -> Endpoints:
-        """Where the rehearsal answers that a plan was recorded with.
-
-        Where its process is gone, so are its machines: stand-ins that hold nothing tell so.
-        """
-        from cloudbench.rehearsal.azure import Endpoints
-        from cloudbench.rehearsal.presence import find_endpoints
-
-        name = (recorded or "").removeprefix(_REHEARSAL)
-        if name and (self._rehearsal is None or name != self._rehearsal[0]):
-            found = find_endpoints(self.home / "rehearsals" / name, Endpoints)
-            if found:
-                return found
-            click.echo(
-                f"warning: {recorded} has ended with its command; what its nodes wrote is brought home", err=True
-            )
-        return self._own_rehearsal()[1]
-
-    def _own_rehearsal(self) -> tuple[str, Endpoints]:
-        """The stand-ins of this command, begun when they are first needed; they end with the command."""
-        if self._rehearsal is None:
-            from cloudbench.rehearsal.azure import AzureRehearsal
-            from cloudbench.rehearsal.azure_batch.scenario import load_scenario
-            from cloudbench.rehearsal.presence import remove_dead
-
-            scenario = load_scenario(self._scenario) if self._scenario else None
-            root, name = self.home / "rehearsals", secrets.token_hex(4)
-            remove_dead(root, self.store.keep_node_files)
-            rehearsal = AzureRehearsal(root / name, scenario=scenario)
-            click.get_current_context().call_on_close(rehearsal.close)
-            self._rehearsal = name, rehearsal.start()
-        return self._rehearsal
+        return self._aws.name(plan) if plan.setup.provider == "aws" else self._azure.name(plan)
 
     def _newest_line(self, run_id: str) -> str:
         """What the first rank printed last; a cloud is asked for it no more often than how the run stands."""

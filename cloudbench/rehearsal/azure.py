@@ -29,7 +29,7 @@ _ACCOUNT = "rehearsal"
 _SUBSCRIPTION, _REGION = "00000000-0000-0000-0000-000000000000", "rehearsal"
 
 
-class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
+class AzureEndpoints(msgspec.Struct, frozen=True, kw_only=True):
     """Where the stand-ins answer, and the keys that they take. Keys of stand-ins open nothing else."""
 
     batch_account: str
@@ -81,10 +81,10 @@ class AzureRehearsal:
         self._token = token
         self._outage: threading.Thread | None = None
 
-    def start(self) -> Endpoints:
+    def start(self) -> AzureEndpoints:
         """Begin to serve, with the share made; where, and with which keys."""
         batch_key, storage_key = self._keys
-        endpoints = Endpoints(
+        endpoints = AzureEndpoints(
             batch_account=_ACCOUNT,
             batch_endpoint=self.batch.start(),
             batch_key=batch_key,

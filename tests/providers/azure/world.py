@@ -20,7 +20,7 @@ import psutil
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure.account import AzureAccount, Secret
 from cloudbench.providers.azure.batch import AzureBatchProvider
-from cloudbench.rehearsal.azure import AzureRehearsal, Endpoints
+from cloudbench.rehearsal.azure import AzureEndpoints, AzureRehearsal
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from tests.providers.azure.plans import azure_plan
 from tests.providers.conformance import told_by
@@ -35,10 +35,10 @@ import msgspec
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure import azure_provider
 from tests.providers.azure.world import account_of
-from cloudbench.rehearsal.azure import Endpoints
+from cloudbench.rehearsal.azure import AzureEndpoints
 
 plan = msgspec.json.decode(sys.argv[1], type=RunPlan)
-account = account_of(msgspec.json.decode(sys.stdin.readline(), type=Endpoints))
+account = account_of(msgspec.json.decode(sys.stdin.readline(), type=AzureEndpoints))
 provider = azure_provider(account, service=plan.setup.service)
 request = provider.render(plan, 1)
 for handle in provider.provision(request):
@@ -51,7 +51,7 @@ while True:
 """
 
 
-def account_of(endpoints: Endpoints) -> AzureAccount:
+def account_of(endpoints: AzureEndpoints) -> AzureAccount:
     """The account that the stand-ins take."""
     return AzureAccount(
         batch_account=endpoints.batch_account,

@@ -59,7 +59,7 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
         CredentialsError: something is missing, or a key is none; it tells what, and where to set it.
         UsageError: `config.toml` cannot be read, or a setting cannot be right.
     """
-    from cloudbench.providers.azure.account import AzureAccount, Registry, Secret, files_endpoint
+    from cloudbench.providers.azure.account import SHARE_NAME, AzureAccount, Registry, Secret, files_endpoint
 
     found = _SETTINGS.look_up(options)
     missing = _SETTINGS.missing(found, _NEEDED[service])
@@ -70,6 +70,8 @@ def azure_account(options: Mapping[str, str], service: str, *, complete: bool = 
     _SETTINGS.refuse_wrong(
         found, "storage_account", _STORAGE_ACCOUNT.fullmatch, "a name of 3 to 24 lower-case letters and digits"
     )
+    words = "a name of 3 to 63 lower-case letters, digits and single hyphens"
+    _SETTINGS.refuse_wrong(found, "share", SHARE_NAME.fullmatch, words)
     for key in ("batch_key", "storage_key"):
         if key in found and not _is_key(found[key]):
             raise CredentialsError(

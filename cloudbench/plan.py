@@ -28,6 +28,13 @@ STARTING_S = 1800.0
 POOL_IDLE_S = 900.0
 """How long machines that a person has named as a pool are kept for the next run when none uses them, and paid."""
 
+_NAME = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_IMAGE = re.compile(
+    rf"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]+)?/)?{_NAME}(?:/{_NAME})*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@[a-z0-9]+:[0-9a-f]{32,})?"
+)
+"""A reference to an image, as container engines take it."""
+
 Launcher = Literal["single", "per-node", "horovod", "tf-config", "parameter-server", "mpirun"]
 
 
@@ -175,33 +182,6 @@ def plan_experiment(
     return tuple(plans)
 
 
-def limit_cost(plan: RunPlan) -> tuple[float | None, str | None]:
-    """The most that the run can cost in US dollars, or `None` and the reason.
-
-    Each of its attempts counts until the cloud ends its machines; only low-priority ones are tried again.
-    """
-    if plan.usd_per_hour is None:
-        return None, f"no hourly price is known for {plan.setup.sku or 'this setup'}"
-    attempts = 1 + plan.retries if plan.setup.priority == "low-priority" else 1
-    lasting_s = plan.machines_limit_s + (POOL_IDLE_S if plan.setup.pool else 0.0)
-    return attempts * plan.usd_per_hour * lasting_s / 3600, None
-
-
-def price_basis(plan: RunPlan) -> str | None:
-    """What `limit_cost` counts with, in words; `None` where there is no price."""
-    if plan.rehearsal:
-        return "a rehearsal costs nothing"
-    size = _size(plan.setup)
-    if size is None or size.usd_per_hour is None:
-        return None
-    basis = f"list price of {size.name}: {size.usd_per_hour:.2f} USD/h"
-    basis += f" in {size.price_region}" if size.price_region else ""
-    basis += f" on {size.priced_on}" if size.priced_on else " when it was last listed"
-    if plan.setup.priority == "low-priority":
-        basis += f"; low-priority costs less, at a price that changes; {1 + plan.retries} attempts at the most"
-    return basis
-
-
 def parameter_value(template: JobTemplate, name: str, text: str) -> Scalar:
     """A value as written on the command line, as the type of that parameter.
 
@@ -327,7 +307,7 @@ def _plan_group(
         prepare=render_shell(template.prepare, values, where=f"{where}: prepare") or None,
         requires=tuple(text for text in requires if text),
         environment=template.environment,
-        image=setup.image or template.image,
+        image=_image(setup, template),
         format=template.format,
         timeout_s=timeout_s,
         usd_per_hour=0.0 if rehearsal else size.usd_per_hour * nodes if size and size.usd_per_hour else None,
@@ -346,6 +326,16 @@ def _size(setup: Setup) -> Size | None:
             todo="--sku NC4as_T4_v3" if setup.provider == "azure" else "--sku g4dn.xlarge",
         )
     return find_size(setup.provider, setup.sku)
+
+
+def _image(setup: Setup, template: JobTemplate) -> str | None:
+    image = setup.image or template.image
+    if image and not _IMAGE.fullmatch(image):
+        raise SpecError(
+            f"{setup.name or setup.provider}: image: no container image can be called {image!r}",
+            todo="write it as NAME:TAG or HOST/NAME:TAG, the name in lower case",
+        )
+    return image
 
 
 def _gpus_per_node(setup: Setup, size: Size | None) -> int:

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rendering": {"errors"},
     "loading": {"errors", "spec"},
     "plan": {"catalog", "errors", "rendering", "spec"},
+    "cost": {"catalog", "plan"},
     "run": {"errors", "plan"},
     "catalog": {"errors", "spec"},
     "store": {"errors", "plan", "run"},
@@ -39,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rehearsal": {"catalog", "errors", "loading"},
 }
 
-PURE = ("errors", "spec", "rendering", "plan", "run", "parsers", "results", "reports")
+PURE = ("errors", "spec", "rendering", "plan", "cost", "run", "parsers", "results", "reports")
 
 # Where the command line names a file, the parsers' own reader of files may open it.
 READS_FILES = {"parsers/files"}

@@ -18,45 +18,12 @@ from cloudbench.plan import (
     MOST_RUNS,
     Rehearsal,
     RunPlan,
-    limit_cost,
     node_job,
     parameter_value,
     plan_experiment,
-    price_basis,
 )
 from cloudbench.spec import Experiment, JobTemplate, Parameter, Scalar, Setup
-
-TEMPLATE = JobTemplate(
-    name="train",
-    command="train --model={{ model }} --batch={{ batch }} --nodes={{ nodes }} --gpus={{ gpus_per_node }}",
-    prepare="{% if model == 'big' %}fetch {{ model }}{% endif %}",
-    launcher="{{ 'per-node' if nodes > 1 else 'single' }}",
-    ranks_per_node="{{ gpus_per_node if launcher == 'horovod' else 1 }}",
-    requires=("tensorflow", "{{ 'horovod' if launcher == 'horovod' }}"),
-    format="tf_cnn_benchmarks",
-    image="template-image",
-    environment={"A": "b"},
-    parameters={
-        "model": Parameter(default="small", choices=("small", "big")),
-        "batch": Parameter(default=64),
-        "rate": Parameter(default=0.5),
-        "fast": Parameter(default=False),
-        "seed": Parameter(),
-        "xla": Parameter(choices=(True, False)),
-    },
-    rehearsal={"model": "small", "batch": 2},
-)
-
-
-def experiment(**changes: Any) -> Experiment:
-    return msgspec.structs.replace(
-        Experiment(name="Tést it", templates=("train",), setups=(Setup(name="one"),)), **changes
-    )
-
-
-def plans(asked: Experiment, template: JobTemplate = TEMPLATE, **changes: Any) -> tuple[RunPlan, ...]:
-    arguments: dict[str, Any] = {"owner": "me-1", "submission": 1, **changes}
-    return plan_experiment(asked, dict.fromkeys(asked.templates, template), **arguments)
+from tests.experiments import TEMPLATE, experiment, on_azure, plans
 
 
 def refused(asked: Experiment, template: JobTemplate = TEMPLATE) -> str:
@@ -291,15 +258,18 @@ def test_one_process_cannot_use_two_nodes() -> None:
     assert "cannot use 2 nodes" in refused(experiment(setups=(Setup(name="a", nodes=2),)), template)
 
 
-def test_the_most_that_a_run_can_cost_is_its_price_until_the_limit() -> None:
-    (plan,) = plans(experiment(timeout="90m"))
-    assert limit_cost(plan) == (None, "no hourly price is known for this setup")
-    assert limit_cost(msgspec.structs.replace(plan, usd_per_hour=4.0)) == (6.0, None)
+@pytest.mark.parametrize(
+    "image", ["none", "mine", "Host.Example:5000/team/train_it:v1.2", f"train@sha256:{'0' * 64}", f"sha256:{'0' * 64}"]
+)
+def test_an_image_is_taken_as_it_was_named(image: str) -> None:
+    (plan,) = plans(experiment(setups=(Setup(name="one", image=image),)))
+    assert plan.image == image
 
 
-def on_azure(**changes: Any) -> Experiment:
-    setup: dict[str, Any] = {"name": "a", "provider": "azure", "sku": "NC12", "nodes": 2, **changes}
-    return experiment(setups=(Setup(**setup),))
+@pytest.mark.parametrize("image", ["Mine", "two words", "a//b", "a:", "a:b:c", "-v /:/host", "a;b", "train@v1", "a\n"])
+def test_an_image_that_no_engine_can_know_is_refused_before_machines_are_paid_for(image: str) -> None:
+    wrong = refused(experiment(setups=(Setup(name="one", image=image),)))
+    assert wrong == f"one: image: no container image can be called {image!r}"
 
 
 def test_a_cloud_s_run_has_all_gpus_of_its_size_and_its_price() -> None:
@@ -327,37 +297,12 @@ def test_a_size_that_does_not_fit_is_told_before_anything_is_planned(changes: di
     assert says in refused(on_azure(**changes))
 
 
-def test_the_limit_names_the_price_that_it_counts_with() -> None:
-    (plan,) = plans(on_azure(sku="nc4as_t4_v3"))
-    assert price_basis(plan) == "list price of Standard_NC4as_T4_v3: 0.53 USD/h in eastus on 2026-06-18"
-    assert limit_cost(plan) == (pytest.approx(2 * 0.526 * (0.5 + 0.5)), None)
-
-
-def test_a_price_without_a_day_says_so() -> None:
-    (plan,) = plans(on_azure())
-    assert price_basis(plan) == "list price of Standard_NC12: 1.80 USD/h when it was last listed"
-
-
-def test_low_priority_costs_at_most_the_dedicated_price_for_every_attempt() -> None:
-    (plan,) = plans(on_azure(sku="NC4as_T4_v3", priority="low-priority"), retries=2)
-    assert plan.retries == 2
-    assert limit_cost(plan) == (pytest.approx(3 * 2 * 0.526 * (0.5 + 0.5)), None)
-    assert str(price_basis(plan)).endswith("; low-priority costs less, at a price that changes; 3 attempts at the most")
-
-
-def test_a_size_without_a_price_has_no_limit_and_a_reason() -> None:
-    (plan,) = plans(on_azure(sku="NC6s_v2"))
-    assert limit_cost(plan) == (None, "no hourly price is known for NC6s_v2")
-    assert price_basis(plan) is None
-
-
 def test_a_rehearsal_costs_nothing_and_has_ids_of_its_own() -> None:
     (live,) = plans(on_azure())
     (plan,) = plans(on_azure(), rehearsal=Rehearsal(full_size=True))
     assert (live.rehearsal, plan.rehearsal) == (False, True)
     assert plan.id != live.id
-    assert limit_cost(plan) == (0.0, None)
-    assert price_basis(plan) == "a rehearsal costs nothing"
+    assert (live.usd_per_hour, plan.usd_per_hour) == (3.6, 0.0)
     assert (plan.command, plan.gpus_per_node) == (live.command, live.gpus_per_node)
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _NEEDED = ("region", "bucket")
 _REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
+_BUCKET = re.compile("(?!.{64})(?=.{3})[a-z0-9]+([.-]+[a-z0-9]+)*")
 _SETTINGS = CloudSettings(
     cloud="aws",
     title="AWS",
@@ -62,6 +63,8 @@ def aws_account(options: Mapping[str, str], *, complete: bool = True) -> AwsAcco
     found = _SETTINGS.look_up(options)
     _SETTINGS.refuse_wrong(found, "endpoint", is_url, "a URL, such as http://127.0.0.1:4566")
     _SETTINGS.refuse_wrong(found, "region", _REGION.fullmatch, "the name of a region")
+    words = "a name of 3 to 63 lower-case letters, digits, dots and hyphens"
+    _SETTINGS.refuse_wrong(found, "bucket", _BUCKET.fullmatch, words)
     values: dict[str, Any] = {**{key: f"({key})" for key in _NEEDED}, **found}
     for key in ("access_key", "secret_key"):
         values[key] = Secret(found[key]) if key in found else None

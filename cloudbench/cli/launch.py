@@ -10,10 +10,11 @@ import click
 import msgspec
 
 from cloudbench.cli.aws_settings import parse_aws_options
+from cloudbench.cli.azure_settings import parse_azure_options
 from cloudbench.cli.session import Session, exit_code, refuse_problems, tell_failures
-from cloudbench.cli.settings import parse_azure_options
+from cloudbench.cost import limit_cost, price_basis
 from cloudbench.errors import LimitError, UsageError
-from cloudbench.plan import Rehearsal, RunPlan, limit_cost, plan_experiment, price_basis
+from cloudbench.plan import Rehearsal, RunPlan, plan_experiment
 from cloudbench.providers.base import Problem
 from cloudbench.spec import Experiment, JobTemplate
 
@@ -45,6 +46,7 @@ def launch(
         )
     if rehearsal and sys.platform == "win32":
         raise UsageError("--rehearse: nodes of a rehearsal need Linux", todo="rehearse in WSL")
+    _refuse_idle_settings(experiment, rehearsal, {"azure": azure, "aws": aws})
     if scenario and not rehearsal:
         raise UsageError("--scenario: only a rehearsal goes by one", todo="add --rehearse, or leave it out")
     if rehearsal and detach:
@@ -96,6 +98,25 @@ def planned_rehearsal(*, rehearse: bool, full_size: bool, keep: frozenset[str] =
     if full_size and not rehearse:
         raise UsageError("--full-size: only a rehearsal shrinks a job", todo="add --rehearse, or leave it out")
     return Rehearsal(full_size=full_size, keep=keep) if rehearse else None
+
+
+def _refuse_idle_settings(
+    experiment: Experiment, rehearsal: Rehearsal | None, settings: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse settings of an account in which nothing would run: whoever gives them means something else."""
+    providers = {setup.provider for setup in experiment.setups}
+    for provider, given in settings.items():
+        if given and provider not in providers:
+            raise UsageError(
+                f"--{provider} {given[0]}: nothing is to run there",
+                why=f"the provider is {' and '.join(sorted(providers))}",
+                todo=f"name it: --provider {provider}; or leave the setting out",
+            )
+        if given and rehearsal:
+            raise UsageError(
+                f"--{provider} {given[0]}: a rehearsal has an account of its own",
+                todo="leave the setting out, or leave --rehearse out",
+            )
 
 
 def _refuse(session: Session, plans: Sequence[RunPlan], *, detach: bool) -> None:

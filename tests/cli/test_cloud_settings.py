@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cloudbench.cli.aws_settings import aws_account
-from cloudbench.cli.settings import azure_account, parse_azure_options
+from cloudbench.cli.azure_settings import azure_account, parse_azure_options
 from cloudbench.errors import CredentialsError, UsageError
 
 AZURE = {"batch_endpoint": "https://bench.eastus.batch.azure.com", "storage_account": "benchstore"}
@@ -89,6 +89,9 @@ def test_a_key_with_the_end_of_its_line_is_one(monkeypatch: pytest.MonkeyPatch) 
         {"storage_account": "Foo/../x"},
         {"storage_account": "ab"},
         {"storage_account": "benchstore\n"},
+        {"share": "Bench"},
+        {"share": "my--share"},
+        {"share": "s" * 64},
     ],
     ids=str,
 )
@@ -101,7 +104,14 @@ def test_a_setting_of_azure_that_cannot_be_right_is_named_before_anything_is_ask
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"endpoint": "bad"}, {"endpoint": "http://[bad"}, {"endpoint": "http://a_b"}, {"region": "us east 1"}],
+    [
+        {"endpoint": "bad"},
+        {"endpoint": "http://[bad"},
+        {"endpoint": "http://a_b"},
+        {"region": "us east 1"},
+        {"bucket": "ab"},
+        {"bucket": "s3://bench"},
+    ],
     ids=str,
 )
 def test_a_setting_of_aws_that_cannot_be_right_is_named_before_anything_is_asked(wrong: dict[str, str]) -> None:

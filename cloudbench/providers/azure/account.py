@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 API_VERSION = "2025-06-01"
 """Of Batch, for the requests that the SDK has no method for that does just that."""
+SHARE_NAME = re.compile("(?!.{64})(?=.{3})[a-z0-9]+(-[a-z0-9]+)*")
+"""What a file share can be called, or a container for blobs."""
 _CONNECT_TIMEOUT_S = 10
 _READ_TIMEOUT_S = 60
 _SHARE_READ_TIMEOUT_S = 20  # a share that hangs must not hold up the end of a run

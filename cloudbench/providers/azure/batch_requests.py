@@ -16,7 +16,7 @@ import msgspec
 from cloudbench.catalog import find_size
 from cloudbench.errors import SpecError
 from cloudbench.plan import POOL_IDLE_S, RunPlan, node_job
-from cloudbench.providers.azure.account import AzureAccount, Registry
+from cloudbench.providers.azure.account import SHARE_NAME, AzureAccount, Registry
 from cloudbench.providers.azure.share import ATTEMPT, GIVEN, OWNER, RUN
 from cloudbench.providers.base import Request, Step
 from cloudbench.run import Handle
@@ -110,6 +110,11 @@ def storage_of(plan: RunPlan) -> tuple[str, str | None]:
         raise SpecError(
             f"storage {plan.setup.storage}: Azure Batch nodes have none of that name",
             todo="--storage azure-files, local or azure-blob/CONTAINER",
+        )
+    if container and not SHARE_NAME.fullmatch(container):
+        raise SpecError(
+            f"storage {plan.setup.storage}: no container can be called {container!r}",
+            todo="its name has 3 to 63 lower-case letters, digits and single hyphens",
         )
     return kind, container or None
 

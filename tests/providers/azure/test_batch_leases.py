@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cloudbench.cost import limit_cost
 from cloudbench.errors import CapacityError, SpecError, UsageError
-from cloudbench.plan import POOL_IDLE_S, RunPlan, limit_cost
+from cloudbench.plan import POOL_IDLE_S, RunPlan
 from cloudbench.providers.azure.batch_requests import render
 from cloudbench.run import Outcome
 from tests.providers.azure.plans import ACCOUNT, azure_plan

@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 COOKIE = "CLOUDBENCH_PROCESS_COOKIE"
 _PR_SET_PDEATHSIG = 1
 _SWEEPS, _SWEEP_S = 500, 0.02
+_LOOKS = 25  # at a process without an environment, before it is believed to have none
+_KERNEL_THREAD = 0x00200000
 
 
 class Exit(NamedTuple):
@@ -195,25 +198,43 @@ def _start_guardian(cookie: str, scratch: Path) -> tuple[int, int]:
         for group in groups:
             with contextlib.suppress(OSError):
                 os.killpg(group, signal.SIGKILL)
-        for _ in range(_SWEEPS):  # bounded: what hangs in the kernel cannot be killed
-            if not kill_all_with(f"{COOKIE}={cookie}"):
-                break
-            time.sleep(_SWEEP_S)
+        kill_all_with(f"{COOKIE}={cookie}")
         shutil.rmtree(scratch, ignore_errors=True)
     finally:
         os._exit(0)
 
 
-def kill_all_with(entry: str) -> int:
-    """Send SIGKILL to every process that has the environment entry `NAME=value`; the number of processes found.
+def kill_all_with(entry: str) -> None:
+    """Send SIGKILL to every process that has the environment entry `NAME=value`, until there is none.
 
-    Without a /proc file system none are found. A process that is already dead does not count.
+    Without a /proc file system none are found. A process has no environment for the moment in which it becomes another
+    program: one that began after this process and shows none is looked at again, for a while.
     """
     wanted = entry.encode()
-    found = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                os.kill(int(folder.name), signal.SIGKILL)
-                found += 1
-    return found
+    since = _Stat(Path("/proc/self")).started if Path("/proc/self/stat").exists() else 0
+    looks: Counter[str] = Counter()
+    for _ in range(_SWEEPS):  # bounded: what hangs in the kernel cannot be killed
+        left = 0
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
+                environment = (folder / "environ").read_bytes()
+                if wanted in environment.split(b"\0"):
+                    os.kill(int(folder.name), signal.SIGKILL)
+                    left += 1
+                elif not environment and looks[folder.name] < _LOOKS:
+                    looks[folder.name] += 1
+                    stat = _Stat(folder)
+                    left += stat.lives and stat.started >= since
+        if not left:
+            return
+        time.sleep(_SWEEP_S)
+
+
+class _Stat:
+    """What the kernel says of a process; an OSError where it is gone."""
+
+    def __init__(self, folder: Path) -> None:
+        # After the name, which may hold anything: state is field 3 of the whole, flags 9, the time of the start 22.
+        fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+        self.lives = fields[0] not in (b"Z", b"X") and not int(fields[6]) & _KERNEL_THREAD
+        self.started = int(fields[19])

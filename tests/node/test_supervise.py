@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,8 +92,33 @@ def test_close_finds_what_left_the_group(tmp_path: Path) -> None:
     assert not scratch.exists()
 
 
+def test_what_is_becoming_another_program_is_found_too(tmp_path: Path) -> None:
+    """One that does nothing else shows no environment at about every tenth look."""
+    restless = tmp_path / "restless"
+    restless.write_text(f"#!/bin/sh\nexec {restless}\n")
+    restless.chmod(0o755)
+    for attempt in range(40):
+        process = subprocess.Popen([restless], env={"ATTEMPT": str(attempt)}, start_new_session=True)
+        try:
+            kill_all_with(f"ATTEMPT={attempt}")
+            assert process.poll() == -signal.SIGKILL
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_without_an_environment_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    process = subprocess.Popen(["/bin/sleep", "300"], env={})
+    try:
+        kill_all_with(f"{COOKIE}=of-nobody")
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
 def test_processes_of_others_are_left_alone(children: Children, tmp_path: Path) -> None:
     pid = start(children, tmp_path, "sleep 300")
-    assert kill_all_with(f"{COOKIE}=of-somebody-else") == 0
+    kill_all_with(f"{COOKIE}=of-somebody-else")
     assert is_running(pid)
     assert os.getpgid(pid) != os.getpgid(0)

@@ -7,8 +7,10 @@
 # make clean    remove what these made; the cached Horovod wheel stays
 #
 # PYTHON names the interpreter of the environment: make demo PYTHON=python3.12
+# WORKERS is how many tests run at once: most of them wait for processes, and a few train
 
 PYTHON ?= python3
+WORKERS ?= 4
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -18,10 +20,10 @@ demo: $(VENV)/demo-ready
 	CLOUDBENCH_HOME=.cache/demo $(BIN)/cloudbench run examples/local/scaling.yaml
 
 test: $(VENV)/test-ready lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses $(WORKERS)
 
 fast: $(VENV)/dev-ready
-	$(BIN)/pytest -m 'not slow'
+	$(BIN)/pytest --numprocesses $(WORKERS) -m 'not slow'
 
 horovod: $(VENV)/demo-ready
 	scripts/build-horovod $(BIN)/python

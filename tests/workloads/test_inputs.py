@@ -8,7 +8,7 @@ from cloudbench.workloads.flags import INPUTS
 from tests.workloads.program import Outcome, train, train_together
 from tests.workloads.test_make_tfrecords import make
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("inputs")]  # a training of each is made once
 
 MADE_BY_PYTHON = ("queue", "dataset", "zmq")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.workloads.program import Outcome, train, train_together, train_with_horovod
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.xdist_group("updates")]  # what is compared with is trained once
 
 
 @pytest.fixture(scope="module")

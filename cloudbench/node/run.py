@@ -39,6 +39,7 @@ _FACTS_TIMEOUT_S = 10.0  # after the verdict; a run that short has hardly begun
 _PUSH_TIMEOUT_S = 30.0  # after the last word of a node
 _PUSHES_TIMEOUT_S = 45.0  # after that of node 0, whose end is that of the other machines
 _SIGKILL_CODE = 137
+_LONGEST_TMPDIR = 80  # bytes: the path of a socket must not have more than 103 everywhere
 _WORKERS = ("rank", "mpirun")
 _TRAINING = (*_WORKERS, "ps", "remote", "prepare")
 _FOR_NODE_0 = ("hello", "ready", "finished", "failure", "stopped")
@@ -52,7 +53,7 @@ class NodeRun:
             raise NodeError(f"the launcher {job.launcher!r} is none of {', '.join(sorted(launchers.LAUNCHERS))}")
         now = time.monotonic()
         self._job, self._place, self._outbox = job, place, outbox
-        self._scratch = Path(tempfile.mkdtemp(prefix="cloudbench-"))
+        self._scratch = _make_scratch()
         self._children = Children(job.grace_s, self._scratch)
         self._lifeline = Lifeline(place.lifeline) if place.lifeline else None
         self._selector = selectors.DefaultSelector()
@@ -404,3 +405,9 @@ class NodeRun:
 
     def _write_status(self) -> None:
         self._outbox.write_json("status.json", self._status.to_json())
+
+
+def _make_scratch() -> Path:
+    """A folder of this program's own. Where $TMPDIR is too long for the paths of sockets it lies elsewhere."""
+    too_long = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR
+    return Path(tempfile.mkdtemp(prefix="cloudbench-", dir="/tmp" if too_long else None))  # noqa: S108  # mkdtemp is safe there

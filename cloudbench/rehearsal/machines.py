@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,8 @@ from cloudbench.rehearsal.containers import remove_containers
 from cloudbench.rehearsal.docker_command import install
 from cloudbench.rehearsal.environment import EXECUTION, LIFELINE, MACHINE, kept
 
+TEMPORARY = "tmp"
+"""What leads from the folder of a machine to its temporary files, which do not lie in it."""
 _DEATH_PATIENCE_S = 30.0
 _PAUSE_S = 0.02
 
@@ -108,6 +111,9 @@ class Machine:
         self._ended = False
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
+        # As short as that of a rented machine: the path of a socket in it must not have more than 107 bytes.
+        self._temporary = Path(tempfile.mkdtemp(prefix="cloudbench-"))
+        (folder / TEMPORARY).symlink_to(self._temporary)
         install(self._bin, containers=containers, environment=os.environ)
 
     def run(self, command: str, *, cwd: Path, environment: Mapping[str, str], stdout: Path, stderr: Path) -> Execution:
@@ -122,7 +128,7 @@ class Machine:
             self._executions = [execution for execution in self._executions if execution.poll() is None]
             self._count += 1
             marks = {MACHINE: self._mark, EXECUTION: str(self._count)}
-            environment = {**kept(os.environ), **environment}
+            environment = {**kept(os.environ), "TMPDIR": str(self._temporary), **environment}
             # Our docker first; then the interpreter that has what the client has, as `python3`.
             path = (self._bin, Path(sys.executable).parent, environment.get("PATH", os.defpath))
             place = {"CLOUDBENCH_NODE_ADDRESS": self.address, LIFELINE: str(self._lifeline)}
@@ -166,6 +172,7 @@ class Machine:
                 execution.wait(_DEATH_PATIENCE_S)
             if self._containers:
                 remove_containers({MACHINE: self._mark})
+        shutil.rmtree(self._temporary, ignore_errors=True)
         self._gone(self)
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import re
 import shutil
@@ -14,6 +15,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+
+from cloudbench.rehearsal.machines import TEMPORARY
 
 _ENDPOINTS = "endpoints.json"
 _FIRST_WORDS = re.compile(r"^\S+ node (\d+) of \d+, run ([\w-]+),", re.MULTILINE)
@@ -46,10 +49,15 @@ def remove_dead(root: Path, keep: Callable[[str, int, Path], None]) -> None:
     """
     for folder in root.glob("*"):
         if (folder / _ENDPOINTS).exists() and not _is_held(folder / "nodes" / "lifeline"):
-            for log in sorted(folder.glob("nodes/**/node.log"), key=lambda path: path.stat().st_mtime):
+            temporary = [path for path in folder.glob(f"nodes/*/{TEMPORARY}") if path.is_symlink()]
+            logs = itertools.chain(
+                folder.glob("nodes/**/node.log"), *(path.resolve().glob("**/node.log") for path in temporary)
+            )
+            for log in sorted(logs, key=lambda path: path.stat().st_mtime):
                 if found := _FIRST_WORDS.search(log.read_text("utf-8", "replace")):
                     keep(found[2], int(found[1]), log.parent)
-            shutil.rmtree(folder, ignore_errors=True)
+            for path in (*(path.resolve() for path in temporary), folder):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_held(lifeline: Path) -> bool:

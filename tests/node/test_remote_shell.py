@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +50,15 @@ def test_killed_node_program_leaves_nothing_running(node_programs: Make, victim:
     run.wait()
     wait_until(lambda: run.processes() == [], "the end of every process")
     assert run.status(1 - victim)["outcome"] == "infrastructure"
+
+
+def test_a_long_path_of_temporary_files_is_in_nobody_s_way(node_programs: Make, tmp_path: Path) -> None:
+    run = node_programs(2, "echo here", launcher="mpirun")
+    folder = tmp_path / "long" / ("x" * 100)
+    folder.mkdir(parents=True)
+    run.environment["TMPDIR"] = str(folder)
+    assert run.start().wait() == {0: 0, 1: 0}
+    assert run.text(1, "rank-1.log") == "here\n"
 
 
 def test_missing_mpirun_is_said(node_programs: Make) -> None:

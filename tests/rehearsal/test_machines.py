@@ -74,6 +74,17 @@ def test_each_machine_has_an_address_and_a_folder_of_its_own(machines: Machines)
     assert not (other.folder / "out").exists()
 
 
+def test_temporary_files_lie_at_a_short_path_and_end_with_their_machine(machines: Machines) -> None:
+    one, other = machines.start("one"), machines.start("other")
+    found = output(one, 'touch "$TMPDIR/mine"; echo $TMPDIR', {"A": "b"}).strip()
+    assert len(found) < 80
+    assert (Path(found) / "mine").exists()
+    assert output(other, "echo $TMPDIR").strip() != found
+    assert (one.folder / "tmp").resolve() == Path(found).resolve()
+    one.end()
+    assert not Path(found).exists()
+
+
 def test_a_machine_takes_the_address_that_it_is_given(machines: Machines) -> None:
     assert output(machines.start("one", address="127.9.9.9"), "echo $CLOUDBENCH_NODE_ADDRESS") == "127.9.9.9\n"
 

@@ -77,8 +77,7 @@ class Node:
             command, environment = self._command(machine.folder, variables)
             log.parent.mkdir(exist_ok=True)
             work = machine.folder / "work" / self.task_id
-            (work / "tmp").mkdir(parents=True)
-            environment["TMPDIR"] = str(work / "tmp")
+            work.mkdir(parents=True)
             self.stream.open()
             self._execution = machine.run(command, cwd=work, environment=environment, stdout=log, stderr=log)
         except (InfrastructureError, OSError, LookupError) as error:

@@ -96,9 +96,9 @@ class Instances:
         script, console, work = folder / "user-data", folder / _CONSOLE, folder / "work"
         script.write_text(programs.placed(host.user_data, folder))
         script.chmod(0o700)
-        (work / "tmp").mkdir(parents=True)
+        work.mkdir()
         endpoint = f"{self._world.url}/machines/{host.id}"
-        environment = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint, "TMPDIR": str(work / "tmp")}
+        environment = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": endpoint}
         try:
             command = f"{LIVES_WITH_THE_REHEARSAL}exec ../user-data"
             host.machine.run(command, cwd=work, environment=environment, stdout=console, stderr=console)

@@ -11,6 +11,7 @@ import msgspec
 
 from cloudbench.cli.aws_settings import parse_aws_options
 from cloudbench.cli.azure_settings import parse_azure_options
+from cloudbench.cli.options import LaunchOptions
 from cloudbench.cli.session import Session, exit_code, refuse_problems, tell_failures
 from cloudbench.cost import limit_cost, price_basis
 from cloudbench.errors import LimitError, UsageError
@@ -27,92 +28,87 @@ _REHEARSAL = (
 def launch(
     experiment: Experiment,
     templates: Mapping[str, JobTemplate],
+    chosen: LaunchOptions,
     *,
-    rehearsal: Rehearsal | None,
-    retries: int,
-    dry_run: bool,
-    detach: bool,
-    ask: bool,
-    output_format: str,
-    azure: Sequence[str] = (),
-    aws: Sequence[str] = (),
-    scenario: str | None = None,
+    keep: frozenset[str] = frozenset(),
 ) -> int:
-    """Plan the experiment, check it, run it and print its summary; the exit code."""
-    if rehearsal and any(setup.provider == "local" for setup in experiment.setups):
-        raise UsageError(
-            "--rehearse: the local provider trains on this machine already",
-            todo="leave --rehearse out, or name a cloud: --provider azure, --provider aws",
-        )
-    if rehearsal and sys.platform == "win32":
-        raise UsageError("--rehearse: nodes of a rehearsal need Linux", todo="rehearse in WSL")
-    _refuse_idle_settings(experiment, rehearsal, {"azure": azure, "aws": aws})
-    if scenario and not rehearsal:
-        raise UsageError("--scenario: only a rehearsal goes by one", todo="add --rehearse, or leave it out")
-    if rehearsal and detach:
-        raise UsageError(
-            "--detach: the stand-ins of a rehearsal live in this command, and end with it",
-            todo="leave --detach out; or keep stand-ins up with cloudbench rehearse --serve, and submit to those",
-        )
+    """Plan the experiment, check it, run it and print its summary; the exit code.
+
+    Args:
+        keep: parameters that a rehearsal does not shrink, because a person gave them on the way.
+    """
+    _refuse_options(experiment, chosen)
     session = Session(
-        detach=detach,
+        detach=chosen.detach,
         progress=True,
-        azure=parse_azure_options(azure),
-        aws=parse_aws_options(aws),
-        scenario=scenario,
+        azure=parse_azure_options(chosen.azure),
+        aws=parse_aws_options(chosen.aws),
+        scenario=chosen.scenario,
     )
     plans = plan_experiment(
         experiment,
         templates,
         owner=session.store.owner,
         submission=session.store.next_submission(experiment.name),
-        rehearsal=rehearsal,
-        retries=retries,
+        rehearsal=Rehearsal(full_size=chosen.full_size, keep=keep) if chosen.rehearse else None,
+        retries=chosen.retries,
     )
-    if rehearsal:
+    if chosen.rehearse:
         click.echo(_REHEARSAL, err=True)
     plans = session.with_accounts(plans)
-    if dry_run:
-        _print_requests(session, plans, output_format)
+    if chosen.dry_run:
+        _print_requests(session, plans, chosen.output_format)
     _refuse_cost(plans)
-    _refuse(session, plans, detach=detach)
-    if dry_run:
+    _refuse(session, plans, detach=chosen.detach)
+    if chosen.dry_run:
         return 0
-    _confirm(plans, ask=ask)
+    _confirm(plans, ask=not chosen.yes)
     session.store.add(plans, at=time.time())
     run_ids = [plan.id for plan in plans]
-    runs = session.drive(run_ids, detach=detach)
+    runs = session.drive(run_ids, detach=chosen.detach)
     tell_failures(runs)
-    if detach and not all(run.finished for run in runs):
-        _print_detached(run_ids, output_format)
+    if chosen.detach and not all(run.finished for run in runs):
+        _print_detached(run_ids, chosen.output_format)
         return exit_code(runs)
 
     from cloudbench.cli.summary import print_summary
 
-    print_summary(session, run_ids, output_format)
+    print_summary(session, run_ids, chosen.output_format)
     return exit_code(runs)
 
 
-def planned_rehearsal(*, rehearse: bool, full_size: bool, keep: frozenset[str] = frozenset()) -> Rehearsal | None:
-    """What `--rehearse` and `--full-size` ask for; `keep` names the parameters that a person gave on the way."""
-    if full_size and not rehearse:
+def _refuse_options(experiment: Experiment, chosen: LaunchOptions) -> None:
+    """Refuse options that contradict each other, or the experiment."""
+    if chosen.full_size and not chosen.rehearse:
         raise UsageError("--full-size: only a rehearsal shrinks a job", todo="add --rehearse, or leave it out")
-    return Rehearsal(full_size=full_size, keep=keep) if rehearse else None
+    if chosen.rehearse and any(setup.provider == "local" for setup in experiment.setups):
+        raise UsageError(
+            "--rehearse: the local provider trains on this machine already",
+            todo="leave --rehearse out, or name a cloud: --provider azure, --provider aws",
+        )
+    if chosen.rehearse and sys.platform == "win32":
+        raise UsageError("--rehearse: nodes of a rehearsal need Linux", todo="rehearse in WSL")
+    if chosen.scenario and not chosen.rehearse:
+        raise UsageError("--scenario: only a rehearsal goes by one", todo="add --rehearse, or leave it out")
+    if chosen.rehearse and chosen.detach:
+        raise UsageError(
+            "--detach: the stand-ins of a rehearsal live in this command, and end with it",
+            todo="leave --detach out; or keep stand-ins up with cloudbench rehearse --serve, and submit to those",
+        )
+    _refuse_idle_settings(experiment, chosen)
 
 
-def _refuse_idle_settings(
-    experiment: Experiment, rehearsal: Rehearsal | None, settings: Mapping[str, Sequence[str]]
-) -> None:
+def _refuse_idle_settings(experiment: Experiment, chosen: LaunchOptions) -> None:
     """Refuse settings of an account in which nothing would run: whoever gives them means something else."""
     providers = {setup.provider for setup in experiment.setups}
-    for provider, given in settings.items():
+    for provider, given in (("azure", chosen.azure), ("aws", chosen.aws)):
         if given and provider not in providers:
             raise UsageError(
                 f"--{provider} {given[0]}: nothing is to run there",
                 why=f"the provider is {' and '.join(sorted(providers))}",
-                todo=f"name it: --provider {provider}; or leave the setting out",
+                todo=f"choose {provider} as provider, or leave the setting out",
             )
-        if given and rehearsal:
+        if given and chosen.rehearse:
             raise UsageError(
                 f"--{provider} {given[0]}: a rehearsal has an account of its own",
                 todo="leave the setting out, or leave --rehearse out",

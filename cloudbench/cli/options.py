@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.shell_completion import CompletionItem
 
-dry_run = click.option(
-    "--dry-run", is_flag=True, help="Print the exact requests, look whether they can work, and send none."
-)
-detach = click.option("--detach", is_flag=True, help="Start it and come back later with status, logs, collect.")
-
-rehearse = click.option(
-    "--rehearse", is_flag=True, help="Try it on this machine against stand-ins of the cloud, free of charge."
-)
-full_size = click.option("--full-size", is_flag=True, help="Rehearse the job as it is, not shrunk for this machine.")
 scenario = click.option(
     "--scenario", metavar="NAME|FILE", help="How the rehearsal goes, such as quota or preemption.  [default: all well]"
 )
@@ -28,13 +20,6 @@ azure = click.option(
 aws = click.option(
     "--aws", multiple=True, metavar="KEY=VALUE", help="A setting of the AWS account, such as bucket=NAME."
 )
-retries = click.option(
-    "--retries",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="More attempts where the provider takes the machines back.",
-)
 
 
 def output_format(*formats: str) -> Callable[[Any], Any]:
@@ -42,6 +27,58 @@ def output_format(*formats: str) -> Callable[[Any], Any]:
     return click.option(
         "--format", "output_format", type=click.Choice(formats), default=formats[0], show_default=True, help="Output."
     )
+
+
+class LaunchOptions(NamedTuple):
+    """What every command can be told that starts runs."""
+
+    dry_run: bool
+    detach: bool
+    rehearse: bool
+    full_size: bool
+    scenario: str | None
+    retries: int
+    azure: tuple[str, ...]
+    aws: tuple[str, ...]
+    yes: bool
+    output_format: str
+
+
+_LAUNCH = (
+    click.option(
+        "--dry-run", is_flag=True, help="Print the exact requests, look whether they can work, and send none."
+    ),
+    click.option("--detach", is_flag=True, help="Start it and come back later with status, logs, collect."),
+    click.option(
+        "--rehearse", is_flag=True, help="Try it on this machine against stand-ins of the cloud, free of charge."
+    ),
+    click.option("--full-size", is_flag=True, help="Rehearse the job as it is, not shrunk for this machine."),
+    scenario,
+    click.option(
+        "--retries",
+        type=click.IntRange(min=0),
+        default=1,
+        show_default=True,
+        help="More attempts where the provider takes the machines back.",
+    ),
+    azure,
+    aws,
+    click.option("--yes", is_flag=True, help="Do not ask before spending money."),
+    output_format("table", "json"),
+)
+
+
+def launch_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command have the `LaunchOptions`, which it gets as its first argument."""
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> int:
+        chosen = LaunchOptions(**{name: given.pop(name) for name in LaunchOptions._fields})
+        return command(chosen, **given)
+
+    for option in reversed(_LAUNCH):
+        with_options = option(with_options)
+    return with_options
 
 
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -17,7 +17,9 @@ Examples:
   cloudbench submit --template my_training.yaml --set epochs=2 --dry-run"""
 )
 @click.option("--provider", type=click.Choice(["local", "azure", "aws"]), help="Where to run.  [default: local]")
-@click.option("--service", help="The provider's service: local has process and docker, azure batch and vm.")
+@click.option(
+    "--service", help="The provider's service: process or docker here, batch or vm on azure, batch or ec2 on aws."
+)
 @click.option("--sku", help="Machine size, such as NC12 or p3.8xlarge.")
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines.  [default: 1]")
 @click.option(
@@ -25,8 +27,12 @@ Examples:
     type=click.IntRange(min=1),
     help="GPUs, and so ranks, on each.  [default: all that the size has; 1 here]",
 )
-@click.option("--priority", type=click.Choice(["dedicated", "low-priority"]), help="[default: dedicated]")
-@click.option("--storage", help="What the nodes mount.")
+@click.option(
+    "--priority",
+    type=click.Choice(["dedicated", "low-priority"]),
+    help="Low-priority machines cost less, and may be taken back.  [default: dedicated]",
+)
+@click.option("--storage", help="What the nodes mount: azure-files, azure-blob/CONTAINER, efs, or local for none.")
 @click.option("--pool", metavar="NAME", help="Azure Batch: keep machines for the next run, and use those kept.")
 @click.option("--image", help="Container image.")
 @click.option(
@@ -59,17 +65,9 @@ Examples:
 @click.option(
     "--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="Refuse what can cost more."
 )
-@options.dry_run
-@options.detach
-@options.rehearse
-@options.full_size
-@options.scenario
-@options.retries
-@options.azure
-@options.aws
-@click.option("--yes", is_flag=True, help="Do not ask before spending money.")
-@options.output_format("table", "json")
+@options.launch_options
 def submit(
+    chosen: options.LaunchOptions,
     provider: str | None,
     service: str | None,
     sku: str | None,
@@ -86,21 +84,11 @@ def submit(
     label: str | None,
     timeout: str,
     max_cost: float | None,
-    dry_run: bool,
-    detach: bool,
-    rehearse: bool,
-    full_size: bool,
-    scenario: str | None,
-    retries: int,
-    azure: tuple[str, ...],
-    aws: tuple[str, ...],
-    yes: bool,
-    output_format: str,
 ) -> int:
     """Run a training job on one setup and print its summary row."""
     import msgspec
 
-    from cloudbench.cli.launch import launch, planned_rehearsal
+    from cloudbench.cli.launch import launch
     from cloudbench.errors import UsageError
     from cloudbench.loading import load_setup, load_template
     from cloudbench.plan import parameter_value
@@ -113,7 +101,7 @@ def submit(
         if not equals:
             raise UsageError(f"--set {assignment}: expected KEY=VALUE", todo=f"cloudbench templates {template}")
         parameters[key] = parameter_value(loaded, key, value)
-    chosen = {
+    given = {
         "name": label,
         "provider": provider,
         "service": service,
@@ -127,7 +115,7 @@ def submit(
     }
     setup = msgspec.structs.replace(
         load_setup(setup_name) if setup_name else Setup(),
-        **{key: value for key, value in chosen.items() if value is not None},
+        **{key: value for key, value in given.items() if value is not None},
     )
     experiment = Experiment(
         name=loaded.name,
@@ -138,16 +126,4 @@ def submit(
         timeout=timeout,
         max_cost_usd=max_cost,
     )
-    return launch(
-        experiment,
-        {template: loaded},
-        rehearsal=planned_rehearsal(rehearse=rehearse, full_size=full_size, keep=frozenset(parameters)),
-        retries=retries,
-        dry_run=dry_run,
-        detach=detach,
-        ask=not yes,
-        output_format=output_format,
-        azure=azure,
-        aws=aws,
-        scenario=scenario,
-    )
+    return launch(experiment, {template: loaded}, chosen, keep=frozenset(parameters))

@@ -99,6 +99,28 @@ def complete_template(context: click.Context, parameter: click.Parameter, incomp
     return names or [CompletionItem(incomplete, type="file")]
 
 
+_SERVICES = {"local": ("process", "docker"), "azure": ("batch", "vm"), "aws": ("batch", "ec2")}
+
+
+def complete_service(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Services of the provider that the line names."""
+    services = _SERVICES.get(context.params.get("provider") or "local", ())
+    return [CompletionItem(name) for name in services if name.startswith(incomplete)]
+
+
+def complete_sku(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Current sizes of the provider that the line names, of all clouds where it names none."""
+    from cloudbench.catalog import sizes
+
+    named = context.params.get("provider")
+    return [
+        CompletionItem(size.short_name, help=size.hardware)
+        for provider in ([named] if named in ("azure", "aws") else ["azure", "aws"])
+        for size in sizes(provider)
+        if size.short_name.lower().startswith(incomplete.lower()) and not size.retired
+    ]
+
+
 class SetupOption(click.Option):
     """An option whose help names the setups that ship with the product, read when the help is printed."""
 

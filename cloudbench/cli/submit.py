@@ -18,9 +18,11 @@ Examples:
 )
 @click.option("--provider", type=click.Choice(["local", "azure", "aws"]), help="Where to run.  [default: local]")
 @click.option(
-    "--service", help="The provider's service: process or docker here, batch or vm on azure, batch or ec2 on aws."
+    "--service",
+    help="The provider's service: process or docker here, batch or vm on azure, batch or ec2 on aws.",
+    shell_complete=options.complete_service,
 )
-@click.option("--sku", help="Machine size, such as NC12 or p3.8xlarge.")
+@click.option("--sku", help="Machine size, such as NC12 or p3.8xlarge.", shell_complete=options.complete_sku)
 @click.option("--nodes", type=click.IntRange(min=1), help="Machines.  [default: 1]")
 @click.option(
     "--gpus-per-node",

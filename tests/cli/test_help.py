@@ -90,14 +90,32 @@ def test_a_near_match_is_a_sentence(cloudbench: Cloudbench) -> None:
 
 def test_setups_are_named_in_the_help_and_completed(cloudbench: Cloudbench, environment: dict[str, str]) -> None:
     assert "One of local, local-2-nodes" in " ".join(cloudbench("submit", "--help").stdout.split())
-    environment |= {
-        "_CLOUDBENCH_COMPLETE": "bash_complete",
-        "COMP_WORDS": "cloudbench submit --setup local-2",
-        "COMP_CWORD": "3",
-    }
+    assert completed(environment, "submit --setup local-2") == ["local-2-nodes"]
+
+
+def completed(environment: dict[str, str], line: str) -> list[str]:
+    """What bash is told when a person asks for the rest of a line."""
+    words = {"_CLOUDBENCH_COMPLETE": "bash_complete", "COMP_WORDS": f"cloudbench {line}"}
+    words["COMP_CWORD"] = str(len(line.split()))
     program = "from cloudbench.cli import cli; cli(prog_name='cloudbench')"
-    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert ended.stdout == "plain,local-2-nodes\n"
+    ended = subprocess.run([sys.executable, "-c", program], env=environment | words, capture_output=True, text=True)
+    return [told.removeprefix("plain,") for told in ended.stdout.split()]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("submit --provider az", ["azure"]),
+        ("submit --provider azure --service v", ["vm"]),
+        ("submit --service p", ["process"]),
+        ("submit --provider azure --sku nc4as", ["NC4as_T4_v3"]),
+        ("submit --provider aws --sku g4dn.12", ["g4dn.12xlarge"]),
+        ("submit --sku p2.", []),  # retired
+        ("submit --set momen", ["momentum="]),
+    ],
+)
+def test_the_rest_of_a_line_is_completed(environment: dict[str, str], line: str, told: list[str]) -> None:
+    assert completed(environment, line) == told
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["templates"], ["templates", "--format", "json"]])

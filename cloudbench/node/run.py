@@ -244,6 +244,7 @@ class NodeRun:
         self._mpi_failure = self._scratch / "mpi-failure"
         self._environment.update(launchers.mpi_environment(self._layout))
         self._environment["CLOUDBENCH_MPI_FAILURE"] = str(self._mpi_failure)
+        self._environment["TMPDIR"] = str(self._scratch)  # Open MPI's daemons of one machine race for their folder
         if self._place.node == 0:
             path = self._scratch / "rsh"
             names = {name: peer.node for peer in self._peers for name in (peer.hostname, peer.address)}

@@ -17,7 +17,7 @@ Make = Callable[..., NodePrograms]
 def test_mpirun_starts_the_ranks_of_all_nodes(node_programs: Make) -> None:
     run = node_programs(
         2,
-        'echo "$CLOUDBENCH_RANK $OMPI_COMM_WORLD_RANK $CLOUDBENCH_LOCAL_RANK $CLOUDBENCH_NODE_INDEX $WORD"',
+        'echo "$TMPDIR" >"$CLOUDBENCH_LOG_FOLDER/tmpdir"; echo "$CLOUDBENCH_RANK $OMPI_COMM_WORLD_RANK $CLOUDBENCH_LOCAL_RANK $CLOUDBENCH_NODE_INDEX $WORD"',
         launcher="mpirun",
         ranks_per_node=2,
         environment={"WORD": "two words"},
@@ -26,6 +26,7 @@ def test_mpirun_starts_the_ranks_of_all_nodes(node_programs: Make) -> None:
     for rank in range(4):
         assert run.text(rank // 2, f"rank-{rank}.log") == f"{rank} {rank} {rank % 2} {rank // 2} two words\n"
     assert [rank["rank"] for rank in run.status(1)["ranks"]] == [2, 3]
+    assert run.text(0, "tmpdir") != run.text(1, "tmpdir"), "the daemons of one machine would race for a folder"
     assert run.processes() == []
 
 

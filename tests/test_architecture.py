@@ -29,7 +29,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": {"errors", "plan"},
     "catalog": {"errors", "spec"},
     "store": {"errors", "plan", "run"},
-    "providers": {"catalog", "errors", "node", "plan", "run", "spec"},
+    "processes": set(),
+    "providers": {"catalog", "errors", "node", "plan", "processes", "run", "spec"},
     "engine": {"errors", "plan", "providers", "run", "store"},
     "parsers": {"errors"},
     "results": {"errors", "parsers", "plan", "run", "spec"},
@@ -37,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": {"errors", "loading", "parsers", "plan", "results", "run", "spec"},
     "node": set(),
     "workloads": set(),
-    "rehearsal": {"catalog", "errors", "loading"},
+    "rehearsal": {"catalog", "errors", "loading", "processes"},
 }
 
 PURE = ("errors", "spec", "rendering", "plan", "cost", "run", "parsers", "results", "reports")

@@ -18,12 +18,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
 
 from cloudbench.errors import InfrastructureError, UsageError
+from cloudbench.processes import living
 from cloudbench.rehearsal.addresses import Addresses
 from cloudbench.rehearsal.containers import remove_containers
 from cloudbench.rehearsal.docker_command import install
@@ -251,21 +252,11 @@ class Machines:
 
 def _find(marks: Mapping[str, str], sessions: set[int]) -> list[psutil.Process]:
     """The living processes that started with these variables, or belong to one of the sessions."""
-    return [process for process in _living() if _session_of(process) in sessions or _has_marks(process, marks)]
-
-
-def _living() -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-                yield process
-
-
-def _has_marks(process: psutil.Process, marks: Mapping[str, str]) -> bool:
-    """Whether it started with these variables, as far as this user may look."""
-    with contextlib.suppress(psutil.Error, OSError):
-        return marks.items() <= process.environ().items()
-    return False
+    return [
+        process
+        for process, environment in living()
+        if _session_of(process) in sessions or marks.items() <= environment.items()
+    ]
 
 
 def _session_of(process: psutil.Process) -> int | None:
@@ -278,7 +269,7 @@ def _kill(find: Callable[[], list[psutil.Process]]) -> None:
     """SIGKILL to all that are found, and to what they start meanwhile; returns when none is left."""
     deadline = time.monotonic() + _DEATH_PATIENCE_S
     empty = 0
-    while empty < 2:  # a process has no variables for the moment in which it becomes another program
+    while empty < 2:  # what is found may have started more since it was looked for
         found = find()
         empty = 0 if found else empty + 1
         if found and time.monotonic() > deadline:

@@ -17,7 +17,8 @@ Make = Callable[..., NodePrograms]
 def test_mpirun_starts_the_ranks_of_all_nodes(node_programs: Make) -> None:
     run = node_programs(
         2,
-        'echo "$TMPDIR" >"$CLOUDBENCH_LOG_FOLDER/tmpdir"; echo "$CLOUDBENCH_RANK $OMPI_COMM_WORLD_RANK $CLOUDBENCH_LOCAL_RANK $CLOUDBENCH_NODE_INDEX $WORD"',
+        'echo "$TMPDIR" >"$CLOUDBENCH_LOG_FOLDER/tmpdir"; '
+        'echo "$CLOUDBENCH_RANK $OMPI_COMM_WORLD_RANK $CLOUDBENCH_LOCAL_RANK $CLOUDBENCH_NODE_INDEX $WORD"',
         launcher="mpirun",
         ranks_per_node=2,
         environment={"WORD": "two words"},

@@ -37,7 +37,7 @@ class ProcessService:
         self._python = python
         self._machine = machine
         self._attached = attached
-        self._children: set[int] = set()
+        self._children: dict[int, tuple[Workspace, int]] = {}
 
     def steps(self, plan: RunPlan, workspace: Workspace) -> tuple[Step, ...]:
         """The one step that starts the node programs."""
@@ -97,12 +97,16 @@ class ProcessService:
             pid = os.posix_spawn(
                 command[0], command, environment, setsid=True, setsigdef=[signal.SIGPIPE, signal.SIGXFSZ]
             )
-            self._children.add(pid)
+            self._children[pid] = workspace, node
 
     def alive(self, workspaces: Sequence[Workspace]) -> dict[Workspace, set[int]]:
         """The nodes of each attempt whose program lives."""
         self._reap()
-        return nodes_alive(workspaces)
+        alive = nodes_alive(workspaces)
+        for workspace, node in self._children.values():
+            if workspace in alive:
+                alive[workspace].add(node)
+        return alive
 
     def signal(self, workspace: Workspace, number: signal.Signals) -> None:
         """SIGTERM to the node programs, SIGKILL to everything of the attempt."""
@@ -124,7 +128,7 @@ class ProcessService:
             with contextlib.suppress(ChildProcessError):
                 if os.waitpid(pid, os.WNOHANG) == (0, 0):
                     continue
-            self._children.discard(pid)
+            del self._children[pid]
 
 
 def nodes_alive(workspaces: Sequence[Workspace]) -> dict[Workspace, set[int]]:
@@ -196,14 +200,11 @@ def _marks() -> Iterator[tuple[str, dict[str, str]]]:
 
 def _processes() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
     """Every living process of any run that this user may look into."""
-    import psutil
+    from cloudbench.processes import living
 
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            environment = process.environ()
-            alive = process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-            if "CLOUDBENCH_RUN_ID" in environment and alive and process.pid != os.getpid():
-                yield process, environment
+    for process, environment in living():
+        if "CLOUDBENCH_RUN_ID" in environment and process.pid != os.getpid():
+            yield process, environment
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

@@ -57,7 +57,7 @@ def shell(name: str) -> list[str]:
 def arguments(shell_name: str, text: str) -> list[str]:
     """What a shell hands to a program that is started with these arguments."""
     command = [*shell(shell_name), text]
-    done = subprocess.run(command, capture_output=True, check=True, timeout=60, cwd=tempfile.gettempdir())
+    done = subprocess.run(command, capture_output=True, check=True, timeout=180, cwd=tempfile.gettempdir())
     return done.stdout.decode("utf-8").split("\0")[:-1]
 
 
@@ -78,7 +78,7 @@ def test_hostile_values_are_arguments_and_never_commands(tmp_path: Path, shell_n
     # The word of its own, the flag, the word that a command begins with, and the one in front of a redirection.
     template = "printf '%s\\0' {{ v }} --flag={{ v }} ; {{ v }} printf x >/dev/null ; printf '%s\\0' {{ v }}>&1"
     text = render_shell(template, {"v": value}, where="t")
-    done = subprocess.run([*shell(shell_name), text], capture_output=True, timeout=60, cwd=tmp_path)
+    done = subprocess.run([*shell(shell_name), text], capture_output=True, timeout=180, cwd=tmp_path)
     assert done.stdout.decode().split("\0") == [value, f"--flag={value}", value, ""]
     assert list(tmp_path.iterdir()) == []
 
@@ -122,7 +122,7 @@ def test_no_template_that_is_accepted_runs_a_value(shell_name: str, template: st
         return
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run(
-            [*shell(shell_name), text], stdin=subprocess.DEVNULL, capture_output=True, timeout=60, cwd=folder
+            [*shell(shell_name), text], stdin=subprocess.DEVNULL, capture_output=True, timeout=180, cwd=folder
         )
         assert not (Path(folder) / "pwned").exists()
 

@@ -50,7 +50,7 @@ def cloudbench(environment: dict[str, str], tmp_path: Path) -> Cloudbench:
     def run(*arguments: str, **options: object) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "cloudbench", *arguments]
         return subprocess.run(  # type: ignore[call-overload,no-any-return]
-            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120, **options
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240, **options
         )
 
     return run

@@ -65,7 +65,7 @@ def test_cancel_reaches_a_run_that_another_client_drives(
 ) -> None:
     client, run = driven(cloudbench, started, steps_template, tmp_path)
     assert cloudbench("cancel", run).returncode == 0
-    client.communicate(timeout=60)
+    client.communicate(timeout=180)
     assert client.returncode == 130
     assert state(cloudbench, run)["outcome"] == "cancelled"
 

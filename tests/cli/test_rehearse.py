@@ -224,7 +224,7 @@ def test_a_rehearsal_that_is_cut_off_leaves_nothing(
     until(lambda: "images/sec" in cloudbench("logs", run["run"]).stdout)
 
     client.send_signal(number)
-    _, told = client.communicate(timeout=120)
+    _, told = client.communicate(timeout=240)
     deadline = time.monotonic() + 240  # a node that cannot push any more gives up after a minute
     while marked(run["run"]):
         assert time.monotonic() < deadline

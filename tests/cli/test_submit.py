@@ -151,7 +151,7 @@ def test_an_interrupt_stops_collects_and_releases(
     client = started("submit", "--template", str(steps_template), "--set", "steps=600", "--set", "pause_s=0.1")
     wait_for(lambda: [log for log in (tmp_path / "home").glob("local/*/node-0/rank-0.log") if log.stat().st_size])
     client.send_signal(number)
-    _, told = client.communicate(timeout=60)
+    _, told = client.communicate(timeout=180)
     assert client.returncode == 130
     (run,) = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
     assert (run["phase"], run["outcome"]) == ("released", "cancelled"), told
@@ -212,7 +212,7 @@ def test_a_second_interrupt_names_the_run_that_is_left(
     while "ending it" not in client.stderr.readline():
         assert client.poll() is None
     client.send_signal(signal.SIGINT)
-    _, told = client.communicate(timeout=60)
+    _, told = client.communicate(timeout=180)
     assert client.returncode == 130
     assert told.endswith(
         f"cloudbench: interrupted again: the job may still be ending; cloudbench resume {run['run']}\n"

@@ -34,7 +34,7 @@ def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "CLOUDBENCH_HOME": str(tmp_path / "home")}
     for command in commands(page):
         words = [sys.executable, "-m", "cloudbench", *_arguments(command, tmp_path)]
-        ended = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280)
+        ended = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=580)
         assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
 
 

@@ -17,11 +17,11 @@ import pytest
 
 from cloudbench.node.bundle import bundle
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`, polled; fails the test after a minute."""
+    """The first true value of `condition`, polled; fails the test after two minutes."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         value = condition()
@@ -56,7 +56,7 @@ class NodePrograms:
             "gpus_per_node": 0,
             "environment": {},
             "deadline_s": 120.0,
-            "peers_timeout_s": 30.0,
+            "peers_timeout_s": 60.0,
             "grace_s": 0.5,
         }
         (folder / "job.json").write_text(json.dumps({**values, **job}))

@@ -25,7 +25,7 @@ from cloudbench.run import Handle, Outcome, Status
 
 T = TypeVar("T")
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 FOREVER = "while :; do echo line; sleep 0.2; done"
 
 

@@ -278,11 +278,12 @@ class NodeRun:
     def _reap(self) -> None:
         if self._mpi_failure is not None:
             self._look_at_mpi_ranks(self._mpi_failure)
+        ordered = self._stopping  # what ended together is looked at together, though the first of it stops the rest
         for child, end in self._children.reap():
             self._outbox.log(f"{child.kind} {child.name} ({child.pid}) {end}")
             if child.kind == "remote":
                 self._worker.ended(child, end)
-            elif child.kind in _TRAINING and not self._stopping:
+            elif child.kind in _TRAINING and not ordered:
                 self._ended(child, end)
 
     def _look_at_mpi_ranks(self, path: Path) -> None:

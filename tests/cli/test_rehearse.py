@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Cloudbench
+from tests.processes import of_run
 from tests.providers.conformance import until
 
 Started = Callable[..., "subprocess.Popen[str]"]
@@ -39,17 +40,6 @@ def rows(output: str) -> list[dict[str, Any]]:
     return found
 
 
-def marked(run: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("CLOUDBENCH_RUN_ID") == run and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
-
-
 def test_a_rehearsal_needs_no_account_and_leaves_nothing(
     cloudbench: Cloudbench, quick: Callable[[str], str], steps_template: Path, tmp_path: Path
 ) -> None:
@@ -67,7 +57,7 @@ def test_a_rehearsal_needs_no_account_and_leaves_nothing(
     assert list((tmp_path / "home" / "rehearsals").iterdir()) == []
     [run] = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
     assert (run["phase"], run["outcome"]) == ("released", "succeeded")
-    assert marked(run["run"]) == []
+    assert of_run(run["run"]) == []
     assert "images/sec: 10.0" in cloudbench("logs", run["run"], "--node", "1").stdout
 
 
@@ -226,7 +216,7 @@ def test_a_rehearsal_that_is_cut_off_leaves_nothing(
     client.send_signal(number)
     _, told = client.communicate(timeout=240)
     deadline = time.monotonic() + 240  # a node that cannot push any more gives up after a minute
-    while marked(run["run"]):
+    while of_run(run["run"]):
         assert time.monotonic() < deadline
         time.sleep(0.5)
     if number == signal.SIGKILL:

@@ -13,7 +13,8 @@ import pytest
 from cloudbench.rehearsal.aws import Scenario
 from cloudbench.rehearsal.aws.rehearsal import AwsRehearsal
 from tests.cli.conftest import Cloudbench
-from tests.cli.test_rehearse import marked, rows
+from tests.cli.test_rehearse import rows
+from tests.processes import of_run
 
 QUICK = "{change_s: 0.2, delete_s: 0.2, schedule_s: 0.1, boot_s: 0.2, pull_s: 0.1, idle_s: 0.2, explain_s: 0.2"
 AWS = ["--provider", "aws", "--sku", "p2.xlarge"]
@@ -61,7 +62,7 @@ def test_a_rehearsal_needs_no_account_and_leaves_nothing(
     assert list((tmp_path / "home" / "rehearsals").iterdir()) == []
     [run] = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
     assert (run["phase"], run["outcome"]) == ("released", "succeeded")
-    assert marked(run["run"]) == []
+    assert of_run(run["run"]) == []
     assert "images/sec: 10.0" in cloudbench("logs", run["run"], "--node", "1").stdout
 
 

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.cli.conftest import STEPS, Cloudbench
+from tests.processes import named, of_run
 
 Started = Callable[..., "subprocess.Popen[str]"]
 
@@ -21,15 +21,8 @@ def rows(printed: str) -> list[dict[str, object]]:
 
 
 def alive(run: str) -> list[str]:
-    """Command lines of the processes that belong to a run."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("CLOUDBENCH_RUN_ID") == run and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline()))
-        except psutil.Error:
-            continue
-    return found
+    """The processes that belong to a run."""
+    return named(of_run(run))
 
 
 def wait_for(condition: Callable[[], object], *, at_most_s: float = 30) -> None:

@@ -122,6 +122,19 @@ def test_killed_rank_is_the_cause_and_not_those_that_fail_in_consequence(node_pr
     assert run.status(1)["ranks"][1]["signal"] == 9
 
 
+def test_ranks_that_are_found_dead_together_are_all_looked_at(node_programs: Make) -> None:
+    run = node_programs(1, "echo $$; while sleep 0.01; do :; done", launcher="tf-config", ranks_per_node=2).start()
+    for rank in range(2):
+        run.wait_for_text(0, f"rank-{rank}.log", "\n")
+    run.programs[0].send_signal(signal.SIGSTOP)
+    for rank, number in ((0, signal.SIGABRT), (1, signal.SIGKILL)):
+        os.kill(int(run.text(0, f"rank-{rank}.log")), number)
+    run.programs[0].send_signal(signal.SIGCONT)
+    assert run.wait() == {0: 1}
+    assert [rank["signal"] for rank in run.status(0)["ranks"]] == [6, 9]
+    assert (run.status(0)["failed_rank"], run.status(0)["exit_code"]) == (1, 137), "what came from outside is the cause"
+
+
 def test_output_of_a_killed_rank_is_complete(node_programs: Make) -> None:
     run = node_programs(1, "seq 200000; echo last; kill -9 $$").start()
     assert run.wait() == {0: 1}

@@ -6,17 +6,14 @@ reach the place where its runs run without going through the provider.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
 import msgspec
-import psutil
 import pytest
 
 from cloudbench.plan import RunPlan
@@ -360,13 +357,6 @@ def wait_for_line(provider: Provider, request: Request, line: bytes) -> None:
     """Wait until every node's rank has printed it."""
     for node in range(request.plan.nodes):
         until(lambda node=node: line in read_log(provider, request, node, f"rank-{node}.log"))
-
-
-def told_by(processes: Iterable[psutil.Process]) -> Iterator[str]:
-    """The command lines and environments of processes, as far as they live long enough to be read."""
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            yield json.dumps([process.cmdline(), process.environ()])
 
 
 def until(condition: Callable[[], T | None]) -> T:

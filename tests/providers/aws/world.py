@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -15,7 +14,6 @@ from typing import Any
 
 import boto3
 import msgspec
-import psutil
 
 from cloudbench.plan import RunPlan
 from cloudbench.providers.aws import AwsAccount, aws_provider
@@ -25,8 +23,8 @@ from cloudbench.providers.secret import Secret
 from cloudbench.rehearsal.aws import AwsStandIn, Scenario
 from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
+from tests.processes import named, of_run, told_by
 from tests.providers.aws.plans import aws_plan
-from tests.providers.conformance import told_by
 
 QUICK = Scenario(change_s=0.2, delete_s=0.2, schedule_s=0.1, boot_s=0.2, pull_s=0.1, idle_s=0.2, explain_s=0.2)
 """All goes well, and soon."""
@@ -118,7 +116,7 @@ class AwsWorld:
         return client
 
     def living(self, plan: RunPlan) -> list[str]:
-        running = [f"process {process.pid} {process.name()}" for process in self.processes(plan)]
+        running = named(of_run(plan.id))
         return [*running, *(f"instance {instance['InstanceId']}" for instance in self.instances(plan))]
 
     def left(self, plan: RunPlan) -> list[str]:
@@ -145,14 +143,6 @@ class AwsWorld:
         found = self.client("ec2").describe_instances(Filters=filters)["Reservations"]
         return [instance for reservation in found for instance in reservation["Instances"]]
 
-    def processes(self, plan: RunPlan) -> Iterator[psutil.Process]:
-        """Those that are marked as the run's."""
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                marked = process.environ().get("CLOUDBENCH_RUN_ID") == plan.id
-                if marked and process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
-
     def kill_node(self, plan: RunPlan, node: int) -> None:
         match = re.search(r", pid (\d+)$", self.read(plan, f"node-{node}/node.log"), re.MULTILINE)
         assert match
@@ -162,7 +152,7 @@ class AwsWorld:
         return self.read(plan, "secret")
 
     def exposed(self, plan: RunPlan) -> Iterable[str]:
-        yield from told_by(self.processes(plan))
+        yield from told_by(of_run(plan.id))
 
     def read(self, plan: RunPlan, file: str) -> str:
         """A file of the attempt, from the bucket."""

@@ -16,6 +16,7 @@ from cloudbench.providers.azure.vm import AzureVmProvider
 from cloudbench.providers.base import Request
 from cloudbench.rehearsal.azure_resources import stand_in
 from cloudbench.run import Outcome, Status
+from tests.processes import told_by
 from tests.providers.azure.vm_world import AzureVmWorld
 from tests.providers.azure.world import QUICK
 from tests.providers.conformance import (
@@ -24,7 +25,6 @@ from tests.providers.conformance import (
     read_log,
     release_all,
     start,
-    told_by,
     until,
     wait_for_line,
 )

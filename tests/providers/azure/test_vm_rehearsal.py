@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 from tests.cli.conftest import STEPS
-from tests.providers.conformance import told_by, until
+from tests.processes import told_by
+from tests.providers.conformance import until
 
 SCENARIO = "{allocation_s: 0.2, boot_s: 0.1, delete_s: 0.2"
 VM = ["--provider", "azure", "--service", "vm", "--sku", "NC12", "--rehearse"]

@@ -10,6 +10,7 @@ from cloudbench.plan import RunPlan
 from cloudbench.providers.azure.vm import AzureVmProvider
 from cloudbench.providers.azure.vm_resources import Resources
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
+from tests.processes import named, of_run
 from tests.providers.azure.world import QUICK, AzureWorld
 
 
@@ -27,7 +28,7 @@ class AzureVmWorld(AzureWorld):
 
     def living(self, plan: RunPlan) -> list[str]:
         # A machine whose node has ended waits for its release, or for the time at which Azure takes it away.
-        return [f"process {process.pid} {process.name()}" for process in self.processes(plan)]
+        return named(of_run(plan.id))
 
     def left(self, plan: RunPlan) -> list[str]:
         groups = [group["name"] for group in self.resources.groups() if plan.id in group["name"]]

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
-import psutil
 
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure.account import AzureAccount, Secret
 from cloudbench.providers.azure.batch import AzureBatchProvider
 from cloudbench.rehearsal.azure import AzureEndpoints, AzureRehearsal
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
+from tests.processes import named, of_run, told_by
 from tests.providers.azure.plans import azure_plan
-from tests.providers.conformance import told_by
 
 QUICK = Scenario(allocation_s=0.2, boot_s=0.1, start_s=0.1, leave_s=0.1, delete_s=0.2)
 """All goes well, and soon."""
@@ -105,14 +103,6 @@ class AzureWorld:
             assert client.stdout.readline() == "submitted\n"
         return client
 
-    def processes(self, plan: RunPlan) -> Iterator[psutil.Process]:
-        """Those that are marked as the run's."""
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                marked = process.environ().get("CLOUDBENCH_RUN_ID") == plan.id
-                if marked and process.status() != psutil.STATUS_ZOMBIE:
-                    yield process
-
     def kill_node(self, plan: RunPlan, node: int) -> None:
         log = (self.folder(plan) / f"node-{node}" / "node.log").read_text()
         match = re.search(r", pid (\d+)$", log, re.MULTILINE)
@@ -123,7 +113,7 @@ class AzureWorld:
         return (self.folder(plan) / "secret").read_text()
 
     def exposed(self, plan: RunPlan) -> Iterable[str]:
-        yield from told_by(self.processes(plan))
+        yield from told_by(of_run(plan.id))
 
     def folder(self, plan: RunPlan) -> Path:
         """The attempt's folder on the share, where it really lies."""
@@ -153,7 +143,7 @@ class AzureBatchWorld(AzureWorld):
     def living(self, plan: RunPlan) -> list[str]:
         provider = self.connect()
         pools = [pool for pool in provider._client.list_pools() if self._is_of(plan, pool.as_dict())]
-        running = [f"process {process.pid} {process.name()}" for process in self.processes(plan)]
+        running = named(of_run(plan.id))
         return [*running, *(f"pool {pool.id}" for pool in pools)]
 
     def left(self, plan: RunPlan) -> list[str]:

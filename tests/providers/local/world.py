@@ -18,9 +18,10 @@ import msgspec
 import psutil
 
 from cloudbench.plan import RunPlan
+from cloudbench.processes import living
 from cloudbench.providers.local import LocalProvider, Machine, local_provider
 from cloudbench.spec import Setup
-from tests.providers.conformance import told_by
+from tests.processes import named, told_by
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -106,20 +107,19 @@ class LocalWorld:
         return client
 
     def living(self, plan: RunPlan) -> list[str]:
-        return [f"process {process.pid} {process.name()}" for process in self.processes(plan)]
+        return named(self.processes(plan))
 
     def left(self, plan: RunPlan) -> list[str]:
         return [*self.living(plan), *(str(path) for path in self.root.glob(f"{plan.id}*"))]
 
     def processes(self, plan: RunPlan) -> Iterator[psutil.Process]:
         """Those that are marked as the run's, or have its name in their command line."""
-        for process in psutil.process_iter():
+        for process, environment in living():
             with contextlib.suppress(psutil.Error):
                 # The client has the plan in its command line; it is no part of the run.
-                mentions = process.environ().get("CLOUDBENCH_RUN_ID") == plan.id or (
+                if environment.get("CLOUDBENCH_RUN_ID") == plan.id or (
                     plan.id in " ".join(process.cmdline()) and _CLIENT not in process.cmdline()
-                )
-                if mentions and process.status() != psutil.STATUS_ZOMBIE:
+                ):
                     yield process
 
     def kill_node(self, plan: RunPlan, node: int) -> None:

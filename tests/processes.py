@@ -1,0 +1,32 @@
+"""What tests look for among the processes of this machine, each of which may end at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator
+
+import psutil
+
+from cloudbench.processes import living
+
+
+def of_run(run: str) -> list[psutil.Process]:
+    """The living processes that are marked as a run's."""
+    return [process for process, environment in living() if environment.get("CLOUDBENCH_RUN_ID") == run]
+
+
+def named(processes: Iterable[psutil.Process]) -> list[str]:
+    """Those that live on, in words."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            found.append(f"process {process.pid} {process.name()}")
+    return found
+
+
+def told_by(processes: Iterable[psutil.Process]) -> Iterator[str]:
+    """The command lines and environments of processes, as far as they live long enough to be read."""
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            yield json.dumps([process.cmdline(), process.environ()])

@@ -30,8 +30,7 @@ from cloudbench.rehearsal.containers import remove_containers
 from cloudbench.rehearsal.docker_command import install
 from cloudbench.rehearsal.environment import EXECUTION, LIFELINE, MACHINE, kept
 
-TEMPORARY = "tmp"
-"""What leads from the folder of a machine to its temporary files, which do not lie in it."""
+_TEMPORARY, _PREFIX = "tmp", "cloudbench-"
 _DEATH_PATIENCE_S = 30.0
 _PAUSE_S = 0.02
 
@@ -113,8 +112,8 @@ class Machine:
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
         # As short as that of a rented machine: the path of a socket in it must not have more than 107 bytes.
-        self._temporary = Path(tempfile.mkdtemp(prefix="cloudbench-"))
-        (folder / TEMPORARY).symlink_to(self._temporary)
+        self._temporary = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        (folder / _TEMPORARY).symlink_to(self._temporary)
         install(self._bin, containers=containers, environment=os.environ)
 
     def run(self, command: str, *, cwd: Path, environment: Mapping[str, str], stdout: Path, stderr: Path) -> Execution:
@@ -248,6 +247,12 @@ class Machines:
             if self._machines.get(machine.name) is machine:
                 del self._machines[machine.name]
                 self._addresses.give_back(machine.address)
+
+
+def temporary_folders(root: Path) -> list[Path]:
+    """Where the machines below `root` have their temporary files, also after the process that had the machines."""
+    links = [path for path in root.glob(f"*/{_TEMPORARY}") if path.is_symlink()]
+    return [folder for folder in (link.resolve() for link in links) if folder.name.startswith(_PREFIX)]
 
 
 def _find(marks: Mapping[str, str], sessions: set[int]) -> list[psutil.Process]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from cloudbench.rehearsal.machines import TEMPORARY
+from cloudbench.rehearsal.machines import temporary_folders
 
 _ENDPOINTS = "endpoints.json"
 _FIRST_WORDS = re.compile(r"^\S+ node (\d+) of \d+, run ([\w-]+),", re.MULTILINE)
@@ -49,14 +49,12 @@ def remove_dead(root: Path, keep: Callable[[str, int, Path], None]) -> None:
     """
     for folder in root.glob("*"):
         if (folder / _ENDPOINTS).exists() and not _is_held(folder / "nodes" / "lifeline"):
-            temporary = [path for path in folder.glob(f"nodes/*/{TEMPORARY}") if path.is_symlink()]
-            logs = itertools.chain(
-                folder.glob("nodes/**/node.log"), *(path.resolve().glob("**/node.log") for path in temporary)
-            )
+            temporary = temporary_folders(folder / "nodes")
+            logs = itertools.chain(folder.glob("nodes/**/node.log"), *(path.glob("**/node.log") for path in temporary))
             for log in sorted(logs, key=lambda path: path.stat().st_mtime):
                 if found := _FIRST_WORDS.search(log.read_text("utf-8", "replace")):
                     keep(found[2], int(found[1]), log.parent)
-            for path in (*(path.resolve() for path in temporary), folder):
+            for path in (*temporary, folder):
                 shutil.rmtree(path, ignore_errors=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import psutil
 
@@ -14,6 +15,14 @@ from cloudbench.processes import living
 def of_run(run: str) -> list[psutil.Process]:
     """The living processes that are marked as a run's."""
     return [process for process, environment in living() if environment.get("CLOUDBENCH_RUN_ID") == run]
+
+
+def restless_program(folder: Path) -> Path:
+    """One that does nothing but become itself again: at about every tenth look it shows no environment."""
+    program = folder / "restless"
+    program.write_text(f"#!/bin/sh\nexec {program}\n")
+    program.chmod(0o755)
+    return program
 
 
 def named(processes: Iterable[psutil.Process]) -> list[str]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cloudbench.processes import living
+from tests.processes import restless_program
 
 
 @contextmanager
@@ -32,10 +33,7 @@ def test_a_process_is_found_by_what_it_started_with() -> None:
 
 
 def test_one_that_does_nothing_but_become_another_program_is_found_each_time(tmp_path: Path) -> None:
-    restless = tmp_path / "restless"
-    restless.write_text(f"#!/bin/sh\nexec {restless}\n")
-    restless.chmod(0o755)
-    with running(restless, environment={"RESTLESS": "yes"}) as process:
+    with running(restless_program(tmp_path), environment={"RESTLESS": "yes"}) as process:
         assert [found({"RESTLESS": "yes"}) for _ in range(60)] == [[process.pid]] * 60
 
 

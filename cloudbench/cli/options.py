@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import re
 from collections.abc import Callable
 from importlib import resources
@@ -99,13 +100,10 @@ def complete_template(context: click.Context, parameter: click.Parameter, incomp
     return names or [CompletionItem(incomplete, type="file")]
 
 
-_SERVICES = {"local": ("process", "docker"), "azure": ("batch", "vm"), "aws": ("batch", "ec2")}
-
-
 def complete_service(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Services of the provider that the line names."""
-    services = _SERVICES.get(context.params.get("provider") or "local", ())
-    return [CompletionItem(name) for name in services if name.startswith(incomplete)]
+    provider = importlib.import_module(f"cloudbench.providers.{context.params.get('provider') or 'local'}")
+    return [CompletionItem(name) for name in provider.SERVICES if name.startswith(incomplete)]
 
 
 def complete_sku(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

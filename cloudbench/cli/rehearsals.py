@@ -19,13 +19,20 @@ if TYPE_CHECKING:
 _PREFIX = "rehearsal "
 
 
-def new_rehearsal(cloud: str, folder: Path, scenario: str | None) -> AwsRehearsal | AzureRehearsal:
+def new_rehearsal(cloud: str, store: Store, scenario: str | None) -> AwsRehearsal | AzureRehearsal:
     """A rehearsal of `azure` or `aws` that goes by a scenario, where one is named; it is not begun yet.
+
+    It is called as its folder is. What dead ones have left is removed first; their nodes' files go to the store.
 
     Raises:
         UsageError: the cloud knows no scenario of that name.
         SpecError: the scenario's file is missing, or does not describe one.
     """
+    from cloudbench.rehearsal.presence import remove_dead
+
+    root = _root(store)
+    remove_dead(root, store.keep_node_files)
+    folder = root / secrets.token_hex(4)
     if cloud == "aws":
         from cloudbench.rehearsal import aws
         from cloudbench.rehearsal.aws.rehearsal import AwsRehearsal
@@ -37,12 +44,16 @@ def new_rehearsal(cloud: str, folder: Path, scenario: str | None) -> AwsRehearsa
     return AzureRehearsal(folder, scenario=load_scenario(scenario) if scenario else None)
 
 
+def _root(store: Store) -> Path:
+    return store.home / "rehearsals"
+
+
 class Rehearsals:
     """The rehearsals of one cloud that the plans of one command belong to.
 
     Args:
         cloud: `azure` or `aws`.
-        store: where the files go of nodes whose rehearsal was killed.
+        store: beside its journal lie the folders of all rehearsals.
         scenario: how a rehearsal that this command begins goes; all goes well where it is None.
     """
 
@@ -50,7 +61,6 @@ class Rehearsals:
         self._cloud = cloud
         self._store = store
         self._scenario = scenario
-        self._root = store.home / "rehearsals"
         self._own: tuple[str, AwsEndpoints | AzureEndpoints] | None = None
 
     @property
@@ -65,7 +75,7 @@ class Rehearsals:
         """
         name = (recorded or "").removeprefix(_PREFIX)
         if name and (self._own is None or name != self._own[0]):
-            found = self._find(self._root / name)
+            found = self._find(_root(self._store) / name)
             if found:
                 return msgspec.structs.asdict(found)
             click.echo(
@@ -87,11 +97,7 @@ class Rehearsals:
     def _begun(self) -> tuple[str, AwsEndpoints | AzureEndpoints]:
         """The rehearsal of this command, begun when it is first needed; it ends with the command."""
         if self._own is None:
-            from cloudbench.rehearsal.presence import remove_dead
-
-            name = secrets.token_hex(4)
-            remove_dead(self._root, self._store.keep_node_files)
-            rehearsal = new_rehearsal(self._cloud, self._root / name, self._scenario)
+            rehearsal = new_rehearsal(self._cloud, self._store, self._scenario)
             click.get_current_context().call_on_close(rehearsal.close)
-            self._own = name, rehearsal.start()
+            self._own = rehearsal.folder.name, rehearsal.start()
         return self._own

@@ -25,23 +25,18 @@ def rehearse(serve: bool, provider: str, scenario: str | None, output_format: st
     Their endpoints and keys are printed as soon as they answer: as shell variables, which cloudbench itself reads, or
     as JSON. They run what a job asks for as processes, or as containers where there is a Docker engine.
     """
-    import secrets
     import threading
 
     from cloudbench.cli.rehearsals import new_rehearsal
     from cloudbench.cli.session import Session
     from cloudbench.errors import UsageError
-    from cloudbench.rehearsal.presence import remove_dead
 
     if not serve:
         raise UsageError(
             "rehearse: nothing to do",
             todo="cloudbench rehearse --serve; a single run is rehearsed by cloudbench submit --rehearse",
         )
-    session = Session()
-    root = session.home / "rehearsals"
-    remove_dead(root, session.store.keep_node_files)
-    rehearsal = new_rehearsal(provider, root / secrets.token_hex(4), scenario)
+    rehearsal = new_rehearsal(provider, Session().store, scenario)
     try:
         _tell(provider, rehearsal.start(), output_format)
         click.echo("serving until Ctrl-C; whatever runs then ends with it", err=True)

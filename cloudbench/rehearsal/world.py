@@ -59,7 +59,7 @@ class World:
         thread.start()
 
     def happens(self, change: Callable[[], None]) -> None:
-        """Make a change that comes from outside, now: by a process that has ended."""
+        """Make a change that comes from outside, now: a process has ended, or a test wants something."""
         with self.lock:
             self.timers.play()
             change()

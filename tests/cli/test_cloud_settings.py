@@ -1,3 +1,5 @@
+"""What a person sets about an account is read, or refused with what is wrong and where to correct it."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""Money is spent only where somebody has said yes."""
+
 from __future__ import annotations
 
 import io

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import STEPS, Cloudbench
-from tests.processes import named, of_run
+from tests.processes import of_run
 
 Started = Callable[..., "subprocess.Popen[str]"]
 
@@ -18,11 +18,6 @@ Started = Callable[..., "subprocess.Popen[str]"]
 def rows(printed: str) -> list[dict[str, object]]:
     found: list[dict[str, object]] = json.loads(printed)["rows"]
     return found
-
-
-def alive(run: str) -> list[str]:
-    """The processes that belong to a run."""
-    return named(of_run(run))
 
 
 def wait_for(condition: Callable[[], object], *, at_most_s: float = 30) -> None:
@@ -152,7 +147,7 @@ def test_an_interrupt_stops_collects_and_releases(
         signal.SIGINT: "interrupted from the keyboard", signal.SIGTERM: "interrupted by SIGTERM"
     }[number]  # fmt: skip
     assert "cloudbench resume" not in told
-    assert alive(run["run"]) == []
+    assert of_run(run["run"]) == []
     assert "images/sec: 10.0" in cloudbench("logs", run["run"]).stdout
 
 
@@ -169,7 +164,7 @@ def test_after_a_killed_client_nothing_runs_and_resume_reports(
     wait_for(lambda: len(logs()) == 2 and all(log.stat().st_size for log in logs()))
     client.kill()
     (run,) = json.loads(cloudbench("status", "--format", "json").stdout)["runs"]
-    wait_for(lambda: not alive(run["run"]))
+    wait_for(lambda: not of_run(run["run"]))
     printed = {log.name: log.read_bytes() for log in logs()}
     ended = cloudbench("resume", run["run"], "--format", "json")
     assert ended.returncode == 130

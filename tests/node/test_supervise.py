@@ -13,6 +13,7 @@ import pytest
 
 from cloudbench.node.supervise import COOKIE, Children, Exit, kill_all_with
 from tests.node.conftest import wait_until
+from tests.processes import restless_program
 
 
 @pytest.fixture
@@ -93,10 +94,7 @@ def test_close_finds_what_left_the_group(tmp_path: Path) -> None:
 
 
 def test_what_is_becoming_another_program_is_found_too(tmp_path: Path) -> None:
-    """One that does nothing else shows no environment at about every tenth look."""
-    restless = tmp_path / "restless"
-    restless.write_text(f"#!/bin/sh\nexec {restless}\n")
-    restless.chmod(0o755)
+    restless = restless_program(tmp_path)
     for attempt in range(40):
         process = subprocess.Popen([restless], env={"ATTEMPT": str(attempt)}, start_new_session=True)
         try:

@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cloudbench.providers.local import LocalProvider
+from cloudbench.providers.local import LocalProvider, find_machine
+from cloudbench.providers.local.processes import ProcessService
+from cloudbench.providers.local.workspace import Workspace
 from cloudbench.run import Outcome
+from tests.processes import of_run
 from tests.providers.conformance import (
     AttachedConformance,
     ProviderConformance,
@@ -46,6 +49,23 @@ def test_ranks_run_with_the_python_of_the_client_and_without_its_own_variables(
     assert Path(python).samefile(sys.executable)
     assert variables.startswith("[][kept][")
     assert folder == str(world.folder(request.plan) / "work-0")
+
+
+def test_a_program_that_this_client_started_lives_until_it_ends_whatever_it_shows(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.write_text("#!/bin/sh\nexec env -i sleep 300\n")
+    hidden.chmod(0o755)
+    plan = LocalWorld(tmp_path).plan("true")
+    workspace = Workspace(root=tmp_path, run=plan.id, attempt=1)
+    workspace.make(plan, service="process")
+    service = ProcessService(python=str(hidden), machine=find_machine(), attached=False)
+    [step] = service.steps(plan, workspace)
+    service.start(step, workspace, [0])
+    until(lambda: not of_run(plan.id))
+    assert service.alive([workspace]) == {workspace: {0}}
+    [pid] = service._children
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: service.alive([workspace]) == {workspace: set()})
 
 
 @pytest.mark.slow

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -23,6 +26,21 @@ def restless_program(folder: Path) -> Path:
     program.write_text(f"#!/bin/sh\nexec {program}\n")
     program.chmod(0o755)
     return program
+
+
+@contextmanager
+def large_program(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """One with so much memory that it takes a while to end, in which it shows no environment and is no zombie yet."""
+    code = "held = b'x' * (512 << 20); print(flush=True); input()"
+    command = [sys.executable, "-S", "-c", code]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, start_new_session=True, stdin=pipe, stdout=pipe) as process:
+        try:
+            assert process.stdout
+            assert process.stdout.readline()
+            yield process
+        finally:
+            process.kill()
 
 
 def named(processes: Iterable[psutil.Process]) -> list[str]:

@@ -1,15 +1,19 @@
-"""Processes are found by the variables that they started with, whatever they are doing."""
+"""Processes are found by the variables that they started with, whatever they are doing, and killed to their end."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cloudbench.processes import living
-from tests.processes import restless_program
+import psutil
+import pytest
+
+from cloudbench.processes import kill_all, living
+from tests.processes import large_program, restless_program
 
 
 @contextmanager
@@ -47,3 +51,32 @@ def test_what_has_ended_is_not_told() -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert process.pid not in found({})
     process.wait()
+
+
+def test_what_takes_long_to_end_has_ended_when_it_was_killed() -> None:
+    def find() -> list[psutil.Process]:
+        return [process for process, shown in living() if shown.get("LARGE") == "yes"]
+
+    with large_program({"LARGE": "yes"}) as process:
+        assert kill_all(find, patience_s=60) == []
+        assert process.poll() == -signal.SIGKILL
+
+
+def test_what_is_started_while_others_are_killed_is_killed_too(tmp_path: Path) -> None:
+    started = iter(("first", "second", "third"))
+    running = []
+
+    def find() -> list[psutil.Process]:
+        for name in started:
+            running.append(subprocess.Popen(["/bin/sleep", "300"], env={"NAME": name}))
+            break
+        return [psutil.Process(process.pid) for process in running[-1:] if process.poll() is None]
+
+    assert kill_all(find, patience_s=60) == []
+    assert [process.wait() for process in running] == [-signal.SIGKILL] * 3
+
+
+def test_what_does_not_die_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running("/bin/sleep", "300", environment={}) as process:
+        monkeypatch.setattr(psutil.Process, "kill", lambda self: None)  # as where the kernel does not let it go
+        assert [left.pid for left in kill_all(lambda: [psutil.Process(process.pid)], patience_s=0.1)] == [process.pid]

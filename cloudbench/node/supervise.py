@@ -27,7 +27,7 @@ COOKIE = "CLOUDBENCH_PROCESS_COOKIE"
 _PR_SET_PDEATHSIG = 1
 _SWEEPS, _SWEEP_S = 500, 0.02
 _LOOKS = 25  # at a process without an environment, before it is believed to have none
-_KERNEL_THREAD = 0x00200000
+_ENDS, _KERNEL_THREAD = 0x00000004, 0x00200000  # of the flags that the kernel tells
 
 
 class Exit(NamedTuple):
@@ -205,36 +205,55 @@ def _start_guardian(cookie: str, scratch: Path) -> tuple[int, int]:
 
 
 def kill_all_with(entry: str) -> None:
-    """Send SIGKILL to every process that has the environment entry `NAME=value`, until there is none.
+    """Send SIGKILL to every process that has the environment entry `NAME=value`, until each has ended.
 
     Without a /proc file system none are found. A process has no environment for the moment in which it becomes another
-    program: one that began after this process and shows none is looked at again, for a while.
+    program, nor from the moment in which it gives back its memory, which takes a large one a while; only then it closes
+    its files and devices. So one that began after this process and shows none is looked at again for a while, and what
+    is ending is waited for.
     """
     wanted = entry.encode()
-    since = _Stat(Path("/proc/self")).started if Path("/proc/self/stat").exists() else 0
+    since = _Process(Path("/proc/self")).started if Path("/proc/self/stat").exists() else 0
+    killed: set[tuple[str, int]] = set()
     looks: Counter[str] = Counter()
     for _ in range(_SWEEPS):  # bounded: what hangs in the kernel cannot be killed
         left = 0
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it ended meanwhile, or belongs to another user
-                environment = (folder / "environ").read_bytes()
-                if wanted in environment.split(b"\0"):
+                process = _Process(folder)
+                if not process.lives or process.started < since:
+                    continue
+                identity = folder.name, process.started
+                environment = process.environment()
+                if identity in killed or wanted in environment.split(b"\0"):
                     os.kill(int(folder.name), signal.SIGKILL)
+                    killed.add(identity)
+                    left += 1
+                elif process.ends:
                     left += 1
                 elif not environment and looks[folder.name] < _LOOKS:
                     looks[folder.name] += 1
-                    stat = _Stat(folder)
-                    left += stat.lives and stat.started >= since
+                    left += 1
         if not left:
             return
         time.sleep(_SWEEP_S)
 
 
-class _Stat:
+class _Process:
     """What the kernel says of a process; an OSError where it is gone."""
 
     def __init__(self, folder: Path) -> None:
-        # After the name, which may hold anything: state is field 3 of the whole, flags 9, the time of the start 22.
+        self._folder = folder
+        # After the name, which may hold anything: state is field 3 of the whole, flags 9, threads 20, the start 22.
         fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-        self.lives = fields[0] not in (b"Z", b"X") and not int(fields[6]) & _KERNEL_THREAD
+        state, flags, threads = fields[0], int(fields[6]), int(fields[17])
+        first_thread_ended = state in (b"Z", b"X")
+        self.lives = not flags & _KERNEL_THREAD and (not first_thread_ended or threads > 1)
+        self.ends = bool(flags & _ENDS) and not first_thread_ended
         self.started = int(fields[19])
+
+    def environment(self) -> bytes:
+        """What it started with; nothing where it has none just now."""
+        with contextlib.suppress(ProcessLookupError):  # so Linux 6 says of one without memory
+            return (self._folder / "environ").read_bytes()
+        return b""

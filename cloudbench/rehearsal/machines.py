@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from cloudbench.errors import InfrastructureError, UsageError
-from cloudbench.processes import living
+from cloudbench.processes import kill_all, living
 from cloudbench.rehearsal.addresses import Addresses
 from cloudbench.rehearsal.containers import remove_containers
 from cloudbench.rehearsal.docker_command import install
@@ -272,15 +272,7 @@ def _session_of(process: psutil.Process) -> int | None:
 
 def _kill(find: Callable[[], list[psutil.Process]]) -> None:
     """SIGKILL to all that are found, and to what they start meanwhile; returns when none is left."""
-    deadline = time.monotonic() + _DEATH_PATIENCE_S
-    empty = 0
-    while empty < 2:  # what is found may have started more since it was looked for
-        found = find()
-        empty = 0 if found else empty + 1
-        if found and time.monotonic() > deadline:
-            pids = ", ".join(str(process.pid) for process in found)
-            raise InfrastructureError("processes of the rehearsal do not die", why=f"SIGKILL did not end {pids}")
-        for process in found:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        time.sleep(_PAUSE_S)
+    left = kill_all(find, patience_s=_DEATH_PATIENCE_S)
+    if left:
+        pids = ", ".join(str(process.pid) for process in left)
+        raise InfrastructureError("processes of the rehearsal do not die", why=f"SIGKILL did not end {pids}")

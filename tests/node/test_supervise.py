@@ -13,7 +13,7 @@ import pytest
 
 from cloudbench.node.supervise import COOKIE, Children, Exit, kill_all_with
 from tests.node.conftest import wait_until
-from tests.processes import restless_program
+from tests.processes import large_program, restless_program
 
 
 @pytest.fixture
@@ -103,6 +103,19 @@ def test_what_is_becoming_another_program_is_found_too(tmp_path: Path) -> None:
         finally:
             process.kill()
             process.wait()
+
+
+def test_what_takes_long_to_end_has_ended() -> None:
+    with large_program({COOKIE: "of-a-large-one"}) as process:
+        kill_all_with(f"{COOKIE}=of-a-large-one")
+        assert process.poll() == -signal.SIGKILL
+
+
+def test_what_somebody_else_killed_and_takes_long_to_end_has_ended_too() -> None:
+    with large_program({COOKIE: "of-another-large-one"}) as process:
+        process.kill()
+        kill_all_with(f"{COOKIE}=of-another-large-one")
+        assert process.poll() == -signal.SIGKILL
 
 
 def test_a_process_without_an_environment_does_not_hold_up_the_end(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,9 +113,9 @@ class ProcessService:
 
     def release(self, handle: Handle, workspace: Workspace) -> bool:
         """Kill what is left of the attempt; True once nothing is."""
-        kill(workspace)
+        gone = kill(workspace)
         self._reap()
-        return is_gone(workspace)
+        return gone
 
     def find(self, owner: str, workspaces: Sequence[Workspace]) -> Iterator[Handle]:
         """The jobs that live."""
@@ -163,18 +162,14 @@ def signal_nodes(workspace: Workspace, number: signal.Signals) -> None:
             _send(process, number)
 
 
-def kill(workspace: Workspace) -> None:
-    """Kill everything of the attempt, and what it starts meanwhile; return when it is dead or does not die."""
-    import psutil
+def kill(workspace: Workspace) -> bool:
+    """Kill everything of the attempt, and what it starts meanwhile; False where something does not die."""
+    from cloudbench.processes import kill_all
 
-    deadline = time.monotonic() + _DEATH_PATIENCE_S
-    while time.monotonic() < deadline:
-        found = [process for process, environment in _processes() if _belongs(environment, workspace)]
-        if not found:
-            return
-        for process in found:
-            _send(process, signal.SIGKILL)
-        psutil.wait_procs(found, timeout=1.0)
+    def find() -> Iterator[psutil.Process]:
+        return (process for process, environment in _processes() if _belongs(environment, workspace))
+
+    return not kill_all(find, patience_s=_DEATH_PATIENCE_S)
 
 
 def is_gone(workspace: Workspace) -> bool:

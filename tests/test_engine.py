@@ -282,7 +282,7 @@ def test_a_run_whose_client_died_at_any_moment_is_taken_to_the_same_end(tmp_path
 
 
 @given(deaths=st.lists(st.integers(0, 30), min_size=2, max_size=5))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_run_survives_client_after_client(deaths: list[int]) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         run_ids = None

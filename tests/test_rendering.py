@@ -64,7 +64,7 @@ def arguments(shell_name: str, text: str) -> list[str]:
 @needs_a_shell
 @pytest.mark.parametrize("shell_name", SHELLS)
 @given(first=ARGUMENTS, second=ARGUMENTS, several=st.lists(ARGUMENTS, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_shell_gives_back_exactly_the_values(shell_name: str, first: str, second: str, several: list[str]) -> None:
     template = "printf '%s\\0' x {{ first }} --flag={{ first }} pre{{ second }}post $(: {{ first }}) {{ several }}"
     text = render_shell(template, {"first": first, "second": second, "several": several}, where="t")
@@ -114,7 +114,7 @@ PIECES = [
     template=st.lists(st.sampled_from(PIECES), min_size=1, max_size=9).map("".join),
     value=st.sampled_from([value for value in HOSTILE if "pwned" in value]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_template_that_is_accepted_runs_a_value(shell_name: str, template: str, value: str) -> None:
     try:
         text = render_shell(template, {"v": value, "none": None}, where="t")
@@ -297,6 +297,6 @@ def test_blocks_leave_no_empty_lines_behind() -> None:
 
 
 @given(value=ARGUMENTS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_text_that_no_shell_reads_holds_its_values_as_they_are(value: str) -> None:
     assert render_text("<{{ v }}>", {"v": value}, where="t") == f"<{value}>"

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.node.conftest import NodePrograms, wait_until
@@ -126,10 +127,14 @@ def test_ranks_that_are_found_dead_together_are_all_looked_at(node_programs: Mak
     run = node_programs(1, "echo $$; while sleep 0.01; do :; done", launcher="tf-config", ranks_per_node=2).start()
     for rank in range(2):
         run.wait_for_text(0, f"rank-{rank}.log", "\n")
-    run.programs[0].send_signal(signal.SIGSTOP)
+    node = psutil.Process(run.programs[0].pid)
+    node.suspend()
+    wait_until(lambda: node.status() == psutil.STATUS_STOPPED, "the pause of the node program")
     for rank, number in ((0, signal.SIGABRT), (1, signal.SIGKILL)):
-        os.kill(int(run.text(0, f"rank-{rank}.log")), number)
-    run.programs[0].send_signal(signal.SIGCONT)
+        process = psutil.Process(int(run.text(0, f"rank-{rank}.log")))
+        process.send_signal(number)
+        wait_until(lambda process=process: process.status() == psutil.STATUS_ZOMBIE, "the end of the rank")
+    node.resume()
     assert run.wait() == {0: 1}
     assert [rank["signal"] for rank in run.status(0)["ranks"]] == [6, 9]
     assert (run.status(0)["failed_rank"], run.status(0)["exit_code"]) == (1, 137), "what came from outside is the cause"

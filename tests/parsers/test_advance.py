@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudbench.parsers import ParsedRun, parse
@@ -69,7 +69,6 @@ def test_anything_else_is_left_to_who_reads_each_line(text):
 
 
 @prefixes
-@settings(deadline=None)
 @given(
     parts=st.lists(
         st.tuples(

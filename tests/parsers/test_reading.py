@@ -132,7 +132,6 @@ def test_an_observation_stands_on_its_line(text):
             assert re.search(rf"\b{seen.value:.1f}", lines[seen.line - 1])
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(LOGS.values())), st.lists(st.integers(min_value=0, max_value=4000), max_size=8))
 def test_chunks_do_not_matter(text, cuts):
     data = text.encode()
@@ -141,7 +140,6 @@ def test_chunks_do_not_matter(text, cuts):
     assert parse(pieces, observations=True) == parse([data], observations=True)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(list(LOGS.values())), st.integers(min_value=0, max_value=4000))
 def test_a_cut_log_has_no_figure_that_the_whole_one_has_not(text, cut):
     whole = read(text, observations=True)
@@ -151,7 +149,6 @@ def test_a_cut_log_has_no_figure_that_the_whole_one_has_not(text, cut):
         assert {seen.value for seen in run.observations} <= known
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=200)))
 def test_any_bytes_are_read(chunks):
     assert parse(chunks, observations=True).status == "no-result"
@@ -183,7 +180,7 @@ FRAGMENTS = [
 ]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=30))
 def test_any_order_of_known_fragments_is_read(fragments):
     text = "".join(fragments).encode("latin-1")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudbench.parsers.text import BLOCK_BYTES, Lines, blocks, rank_of, tag_of
@@ -26,7 +26,6 @@ def test_what_is_cleaned_away(raw, clean):
     assert list(blocks([raw])) == [clean]
 
 
-@settings(deadline=None)
 @given(st.integers(min_value=1000, max_value=3 * BLOCK_BYTES), st.integers(min_value=1, max_value=200))
 def test_blocks_do_not_depend_on_chunks(size, width):
     data = (b"x" * width + b"\n") * (2 * BLOCK_BYTES // (width + 1))

@@ -5,7 +5,7 @@ right answer, whichever way they exchange it; one device alone, or two that do n
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.workloads.program import Outcome, train, train_together, train_with_horovod
@@ -95,7 +95,6 @@ def assert_job_of_two(outcomes: list[Outcome]) -> None:
     assert first.losses[0] != second.losses[0]
 
 
-@settings(deadline=None)  # the first example imports TensorFlow
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=60), st.integers(1, 3000))
 def test_packs_hold_every_gradient_once_from_last_to_first(sizes: list[int], limit: int) -> None:
     from cloudbench.workloads.updates import pack_by_size

@@ -30,7 +30,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "catalog": {"errors", "spec"},
     "store": {"errors", "plan", "run"},
     "processes": set(),
-    "providers": {"catalog", "errors", "node", "plan", "processes", "run", "spec"},
+    "temporary": set(),
+    "providers": {"catalog", "errors", "node", "plan", "processes", "run", "spec", "temporary"},
     "engine": {"errors", "plan", "providers", "run", "store"},
     "parsers": {"errors"},
     "results": {"errors", "parsers", "plan", "run", "spec"},
@@ -38,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "sources": {"errors", "loading", "parsers", "plan", "results", "run", "spec"},
     "node": set(),
     "workloads": set(),
-    "rehearsal": {"catalog", "errors", "loading", "processes"},
+    "rehearsal": {"catalog", "errors", "loading", "processes", "temporary"},
 }
 
 PURE = ("errors", "spec", "rendering", "plan", "cost", "run", "parsers", "results", "reports")
@@ -73,7 +74,7 @@ UNIX_PATH = re.compile(r"/(bin|dev|etc|home|opt|proc|run|sys|tmp|usr|var)(/|$)")
 
 # Programs that run on the nodes, what starts them on this machine, and what writes commands for nodes that run Linux.
 KNOWS_THE_MACHINE = (
-    *("node/", "workloads/", "providers/local", "rehearsal/"),
+    *("node/", "workloads/", "providers/local", "rehearsal/", "temporary"),
     *("providers/azure/batch_requests", "providers/azure/vm_template"),
     *("providers/aws/batch_requests", "providers/aws/ec2_requests"),
 )

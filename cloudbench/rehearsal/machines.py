@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,8 +28,9 @@ from cloudbench.rehearsal.addresses import Addresses
 from cloudbench.rehearsal.containers import remove_containers
 from cloudbench.rehearsal.docker_command import install
 from cloudbench.rehearsal.environment import EXECUTION, LIFELINE, MACHINE, kept
+from cloudbench.temporary import find_temporary, make_temporary, remove_temporary
 
-_TEMPORARY, _PREFIX = "tmp", "cloudbench-"
+_TEMPORARY = "tmp"
 _DEATH_PATIENCE_S = 30.0
 _PAUSE_S = 0.02
 
@@ -111,9 +111,7 @@ class Machine:
         self._ended = False
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
-        # As short as that of a rented machine: the path of a socket in it must not have more than 107 bytes.
-        self._temporary = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        (folder / _TEMPORARY).symlink_to(self._temporary)
+        self._temporary = make_temporary(folder / _TEMPORARY)
         install(self._bin, containers=containers, environment=os.environ)
 
     def run(self, command: str, *, cwd: Path, environment: Mapping[str, str], stdout: Path, stderr: Path) -> Execution:
@@ -172,7 +170,7 @@ class Machine:
                 execution.wait(_DEATH_PATIENCE_S)
             if self._containers:
                 remove_containers({MACHINE: self._mark})
-        shutil.rmtree(self._temporary, ignore_errors=True)
+        remove_temporary(self.folder / _TEMPORARY)
         self._gone(self)
 
 
@@ -251,8 +249,7 @@ class Machines:
 
 def temporary_folders(root: Path) -> list[Path]:
     """Where the machines below `root` have their temporary files, also after the process that had the machines."""
-    links = [path for path in root.glob(f"*/{_TEMPORARY}") if path.is_symlink()]
-    return [folder for folder in (link.resolve() for link in links) if folder.name.startswith(_PREFIX)]
+    return [folder for link in root.glob(f"*/{_TEMPORARY}") if (folder := find_temporary(link)) is not None]
 
 
 def _find(marks: Mapping[str, str], sessions: set[int]) -> list[psutil.Process]:

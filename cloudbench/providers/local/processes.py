@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cloudbench.errors import CloudbenchError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.base import Problem, Step
 from cloudbench.providers.local.machine import Machine
@@ -81,6 +82,7 @@ class ProcessService:
 
     def start(self, step: Step, workspace: Workspace, nodes: Collection[int]) -> None:
         """Start the programs of these nodes, each in its own session."""
+        temporary = _temporary_folder(workspace)
         port = str(_barrier_port(workspace.folder / "barrier-port"))
         for node in nodes:
             order = step.body["nodes"][node]
@@ -88,6 +90,7 @@ class ProcessService:
                 **{name: value for name, value in os.environ.items() if not name.startswith("CLOUDBENCH_")},
                 **order["environment"],
                 "CLOUDBENCH_MAIN_PORT": port,
+                "TMPDIR": temporary,
                 # The ranks' `python` is the interpreter that was checked.
                 "PATH": f"{Path(self._python).parent}:{os.environ.get('PATH', os.defpath)}",
             }
@@ -207,6 +210,18 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
 
     with contextlib.suppress(psutil.NoSuchProcess):
         process.send_signal(number)
+
+
+def _temporary_folder(workspace: Workspace) -> str:
+    """Where the programs of an attempt have their temporary files: what they leave there goes with the attempt."""
+    try:
+        return str(workspace.temporary())
+    except OSError as error:
+        raise CloudbenchError(
+            "no folder for temporary files can be made",
+            why=str(error),
+            todo="make room there, or set TMPDIR to another folder",
+        ) from error
 
 
 def _barrier_port(path: Path) -> int:

@@ -6,6 +6,7 @@ lifeline                                     locked by an attached client for as
 ending.json                                  once the job was told to end
 node-K/                                      what node K writes; brought home by `collect`
 work-K/                                      where node K's processes run; not brought home
+tmp                                          leads to the temporary files of nodes that are programs of this machine
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from cloudbench.plan import RunPlan, node_job
 from cloudbench.providers.base import LogChunk, LogFile
 from cloudbench.providers.verdict import Ending, Node, NodeStatus
 from cloudbench.run import Handle, Outcome
+from cloudbench.temporary import make_temporary, remove_temporary
 
 BUNDLE = "cloudbench-node.pyz"
 _LONGEST_CHUNK = 1 << 20
@@ -117,6 +119,18 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         for node in range(plan.nodes):
             self.node_folder(node).mkdir(exist_ok=True)
             (self.folder / f"work-{node}").mkdir(exist_ok=True)
+
+    def temporary(self) -> Path:
+        """The folder for temporary files of nodes that are programs of this machine; made where there is none.
+
+        Raises:
+            OSError: it cannot be made.
+        """
+        return make_temporary(self._temporary)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.folder / "tmp"
 
     def node_folder(self, node: int) -> Path:
         """What a node writes for people to read."""
@@ -216,7 +230,9 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
                 beside.replace(target)
 
     def remove(self) -> bool:
-        """Remove the folder; True where nothing of it is left."""
+        """Remove the folder, and that of temporary files; True where nothing of them is left."""
+        if not remove_temporary(self._temporary):
+            return False
         shutil.rmtree(self.folder, ignore_errors=True)
         return not self.folder.exists()
 

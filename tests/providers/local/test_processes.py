@@ -66,6 +66,7 @@ def test_a_program_that_this_client_started_lives_until_it_ends_whatever_it_show
     [pid] = service._children
     os.kill(pid, signal.SIGKILL)
     until(lambda: service.alive([workspace]) == {workspace: set()})
+    assert workspace.remove()
 
 
 @pytest.mark.slow
@@ -90,10 +91,24 @@ def test_what_a_rank_started_in_a_session_of_its_own_is_released_too(world: Loca
     assert not world.living(request.plan)
 
 
+def test_temporary_files_of_what_was_killed_are_released_with_its_workspace(world: LocalWorld) -> None:
+    provider, request = started(world, 'touch "$TMPDIR/left"; trap "" TERM; echo $TMPDIR; sleep 300', nodes=1)
+    wait_for_line(provider, request, b"cloudbench-")
+    folder = Path((world.folder(request.plan) / "node-0" / "rank-0.log").read_text().strip())
+    assert (folder / "left").exists()
+
+    for handle in (request.job, request.steps[0].handle):
+        assert provider.release(handle)
+
+    assert not folder.exists()
+
+
 def test_a_file_system_that_forgets_its_workspaces_leaves_no_processes(world: LocalWorld) -> None:
     provider, request = started(world, "echo begun; sleep 300")
     wait_for_line(provider, request, b"begun")
+    temporary = (world.folder(request.plan) / "tmp").readlink()
     shutil.rmtree(world.folder(request.plan))
     assert ended(provider, request).outcome is Outcome.INFRASTRUCTURE
     assert provider.release(request.job)
     assert not world.living(request.plan)
+    shutil.rmtree(temporary)  # which nothing tells of any more

@@ -21,6 +21,7 @@ from cloudbench.errors import CloudbenchError, UsageError, did_you_mean
 from cloudbench.plan import RunPlan
 from cloudbench.run import Event, Run, replay
 
+_PATIENCE_S = 30.0
 _MIGRATIONS = (
     """
     CREATE TABLE settings (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
@@ -56,12 +57,14 @@ class Store:
         self._journal = home / "journal.sqlite3"
         with contextlib.ExitStack() as opened, self._translated("opened"):
             (home / "runs").mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self._journal, timeout=30, isolation_level=None)
-            opened.callback(self._db.close)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._db.execute("PRAGMA foreign_keys = ON")
-            self._migrate()
+            # Of two that change a new journal's mode at once SQLite lets one fail without waiting.
+            with filelock.FileLock(home / "open.lock", timeout=_PATIENCE_S):
+                self._db = sqlite3.connect(self._journal, timeout=_PATIENCE_S, isolation_level=None)
+                opened.callback(self._db.close)
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = FULL")
+                self._db.execute("PRAGMA foreign_keys = ON")
+                self._migrate()
             opened.pop_all()
 
     def close(self) -> None:

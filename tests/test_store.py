@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -171,6 +172,19 @@ def test_processes_that_write_at_once_lose_nothing_and_keep_their_order(tmp_path
     assert [number for number, _, _ in rows] == list(range(1, 101))
     for who in (b'"a"', b'"b"'):
         assert [at for _, at, event in rows if who in event] == [float(number) for number in range(50)]
+
+
+def test_a_new_home_is_opened_by_several_at_once(tmp_path: Path) -> None:
+    for number in range(60):
+        together = threading.Barrier(4)
+
+        def owner(home: Path = tmp_path / str(number), together: threading.Barrier = together) -> str:
+            together.wait()
+            with contextlib.closing(Store(home)) as store:
+                return store.owner
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({future.result() for future in [pool.submit(owner) for _ in range(4)]}) == 1
 
 
 def test_processes_that_open_a_new_home_at_once_agree_on_its_owner(tmp_path: Path) -> None:

@@ -8,7 +8,15 @@ import ipaddress
 import random
 import socket
 import struct
+import sys
+import weakref
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cloudbench.node.place import MAIN_PORT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _SIOCGIFADDR = 0x8915
 _SIOCGIFNETMASK = 0x891B
@@ -18,28 +26,45 @@ class ReservedPorts:
     """Free ports of this machine, held on every address until `release`.
 
     They lie below the range from which the kernel takes the source ports of outgoing connections, so that none
-    of those takes one in the moment between the release and its use.
+    of those takes one in the time between the release and its use; and on Linux no other of this class takes one
+    for as long as this one lives.
     """
 
     def __init__(self, count: int) -> None:
         self._sockets: list[socket.socket] = []
+        self._names: list[socket.socket] = []
+        weakref.finalize(self, _close, self._names)
         highest = _highest_free_port()
         while len(self._sockets) < count:
-            sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            try:
-                sock.bind(("", random.randint(highest // 2, highest)))  # noqa: S311 - not a secret
-            except OSError as error:
-                sock.close()
-                if error.errno != errno.EADDRINUSE:
-                    raise
-            else:
-                self._sockets.append(sock)
+            number = random.randint(highest // 2, highest)  # noqa: S311 - not a secret
+            if number != MAIN_PORT:
+                self._reserve(number)
         self.numbers = tuple(sock.getsockname()[1] for sock in self._sockets)
 
     def release(self) -> None:
         """Let the ports go: those that asked for them use them now."""
-        for sock in self._sockets:
-            sock.close()
+        _close(self._sockets)
+
+    def _reserve(self, number: int) -> None:
+        """Hold a port and a name that stands for it, unless somebody has one of the two."""
+        port = socket.socket()
+        name = socket.socket(socket.AF_UNIX)
+        try:
+            port.bind(("", number))
+            if sys.platform == "linux":  # a name of this kind is no file, and ends with its process
+                name.bind(f"\0cloudbench-port-{number}")
+        except OSError as error:
+            _close((port, name))
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            self._sockets.append(port)
+            self._names.append(name)
+
+
+def _close(sockets: Iterable[socket.socket]) -> None:
+    for sock in sockets:
+        sock.close()
 
 
 def _highest_free_port() -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
-import socket
 import subprocess
 import sys
 import time
@@ -16,8 +16,11 @@ from typing import Any
 import pytest
 
 from cloudbench.node.bundle import bundle
+from cloudbench.node.network import ReservedPorts
 
 PATIENCE_S = 120.0
+# For ranks that would end before the facts of their node are told.
+WAIT_FOR_FACTS = "until [ -s $CLOUDBENCH_LOG_FOLDER/facts.json ]; do sleep 0.05; done"
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
@@ -31,6 +34,15 @@ def wait_until(condition: Callable[[], Any], what: str) -> Any:
     raise AssertionError(f"waited in vain for: {what}")
 
 
+def told_by_process(pid: int) -> bytes:
+    """The command line and the environment of a process; nothing where it has ended."""
+    told = b""
+    for name in ("cmdline", "environ"):
+        with contextlib.suppress(OSError):
+            told += Path(f"/proc/{pid}/{name}").read_bytes()
+    return told
+
+
 class NodePrograms:
     """The node programs of one run, as a provider would start them."""
 
@@ -42,9 +54,9 @@ class NodePrograms:
         self.secret = secrets.token_hex(16)
         self._pyz = pyz
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as sock:
-            sock.bind(("127.0.1.1", 0))
-            self.main_port = sock.getsockname()[1]
+        self._ports = ReservedPorts(1)
+        self._ports.release()
+        (self.main_port,) = self._ports.numbers
         values = {
             "version": 1,
             "run": self.run_id,

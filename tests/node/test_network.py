@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from cloudbench.node.network import ReservedPorts, interface_of
+from cloudbench.node.place import MAIN_PORT
 
 
 def test_reserved_ports_are_distinct_and_taken_until_released() -> None:
@@ -20,6 +22,18 @@ def test_reserved_ports_are_distinct_and_taken_until_released() -> None:
         ports.release()
     for number in one.numbers:
         socket.create_server(("127.0.1.9", number)).close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has names that end with their process")
+def test_what_was_released_for_its_use_is_not_reserved_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = ReservedPorts(1)
+    ports.release()
+    drawn, any_other = [ports.numbers[0], MAIN_PORT], random.randint
+    monkeypatch.setattr(random, "randint", lambda *limits: drawn.pop() if drawn else any_other(*limits))
+    other = ReservedPorts(1)
+    other.release()
+    assert not drawn
+    assert other.numbers[0] not in (ports.numbers[0], MAIN_PORT)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's settings")

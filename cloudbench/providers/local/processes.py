@@ -24,6 +24,8 @@ from cloudbench.run import Handle
 if TYPE_CHECKING:
     import psutil
 
+    from cloudbench.node.network import ReservedPorts
+
 _A_FREE_PORT = "(a free one)"
 _DEATH_PATIENCE_S = 5.0
 
@@ -38,6 +40,7 @@ class ProcessService:
         self._machine = machine
         self._attached = attached
         self._children: dict[int, tuple[Workspace, int]] = {}
+        self._ports: dict[Workspace, ReservedPorts] = {}
 
     def steps(self, plan: RunPlan, workspace: Workspace) -> tuple[Step, ...]:
         """The one step that starts the node programs."""
@@ -83,7 +86,7 @@ class ProcessService:
     def start(self, step: Step, workspace: Workspace, nodes: Collection[int]) -> None:
         """Start the programs of these nodes, each in its own session."""
         temporary = _temporary_folder(workspace)
-        port = str(_barrier_port(workspace.folder / "barrier-port"))
+        port = self._barrier_port(workspace)
         for node in nodes:
             order = step.body["nodes"][node]
             environment = {
@@ -117,12 +120,24 @@ class ProcessService:
     def release(self, handle: Handle, workspace: Workspace) -> bool:
         """Kill what is left of the attempt; True once nothing is."""
         gone = kill(workspace)
+        self._ports.pop(workspace, None)
         self._reap()
         return gone
 
     def find(self, owner: str, workspaces: Sequence[Workspace]) -> Iterator[Handle]:
         """The jobs that live."""
         return (workspace.handle(self.name, "processes") for workspace in workspaces if not is_gone(workspace))
+
+    def _barrier_port(self, workspace: Workspace) -> str:
+        """Where the nodes of an attempt meet: chosen once. No other run of this machine chooses it meanwhile."""
+        from cloudbench.node.network import ReservedPorts
+
+        path = workspace.folder / "barrier-port"
+        if not path.exists():
+            ports = self._ports[workspace] = ReservedPorts(1)
+            ports.release()
+            path.write_text(str(ports.numbers[0]))
+        return path.read_text()
 
     def _reap(self) -> None:
         """Let go of the programs that this client started and that have ended."""
@@ -222,14 +237,3 @@ def _temporary_folder(workspace: Workspace) -> str:
             why=str(error),
             todo="make room there, or set TMPDIR to another folder",
         ) from error
-
-
-def _barrier_port(path: Path) -> int:
-    """The port on which the nodes meet: chosen once an attempt."""
-    from cloudbench.node.network import ReservedPorts
-
-    if not path.exists():
-        reserved = ReservedPorts(1)
-        reserved.release()
-        path.write_text(str(reserved.numbers[0]))
-    return int(path.read_text())

@@ -83,7 +83,9 @@ class Coordinator:
         complete = self._everyone(kind) and not before
         if kind == "hello":
             self._peers[node] = message["peer"]
-            if complete and self._stop_until is None:
+            if self._stop_until is not None:
+                return self._end(now)  # for one that comes late
+            if complete:
                 return [{"type": "peers", "peers": [self._peers[k] for k in sorted(self._peers)]}]
         elif kind == "ready" and complete and self._stop_until is None:
             return [{"type": "go"}]
@@ -125,12 +127,16 @@ class Coordinator:
             return []
         self._stop_until = now + self._stop_timeout_s
         self._gone.update(self._all - set(self._peers))
-        cause = first_cause(self._causes)
-        return [{"type": "stop", "cause": cause and cause.to_message(now)}]
+        return self._end(now)
 
     def _verdict(self, now: float) -> list[dict[str, Any]]:
         if self._decided or not self._everyone("stopped"):
             return []
         self._decided = True
+        return self._end(now)[1:]
+
+    def _end(self, now: float) -> list[dict[str, Any]]:
+        """How the run ends, as far as it is known."""
         cause = first_cause(self._causes)
-        return [{"type": "verdict", "cause": cause and cause.to_message(now)}]
+        kinds = ("stop", "verdict") if self._decided else ("stop",)
+        return [{"type": kind, "cause": cause and cause.to_message(now)} for kind in kinds]

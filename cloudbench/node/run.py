@@ -283,8 +283,12 @@ class NodeRun:
             self._outbox.log(f"{child.kind} {child.name} ({child.pid}) {end}")
             if child.kind == "remote":
                 self._worker.ended(child, end)
-            elif child.kind in _TRAINING and not ordered:
+            elif child.kind in _TRAINING and (not ordered or self._was_killed(child, end)):
                 self._ended(child, end)
+
+    def _was_killed(self, child: Child, end: Exit) -> bool:
+        """Whether somebody else killed a rank: its peers may have noticed, and failed, before it was seen to end."""
+        return child.kind == "rank" and end.shell_code == _SIGKILL_CODE and not self._children.kills
 
     def _look_at_mpi_ranks(self, path: Path) -> None:
         """See whether a rank that mpirun started here has failed; its wrapper left a file then."""

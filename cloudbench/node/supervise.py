@@ -86,6 +86,7 @@ class Children:
         self._grace_s = grace_s
         self._running: list[Child] = []
         self._kill_at: float | None = None
+        self.kills = False  # what was to stop and did not
         self._stopped_kinds: tuple[str, ...] = ()
         self._cookie = secrets.token_hex(16)
         self._guardian, self._guardian_end = _start_guardian(self._cookie, scratch)
@@ -146,6 +147,7 @@ class Children:
     def tick(self, now: float) -> None:
         """Send SIGKILL to what was to stop and is still there after its grace."""
         if self._kill_at is not None and now >= self._kill_at:
+            self.kills = True
             for child in self.running(*self._stopped_kinds):
                 child.signal_group(signal.SIGKILL)
 

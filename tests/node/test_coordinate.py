@@ -51,6 +51,19 @@ def test_failure_stops_all_and_the_verdict_waits_for_earlier_ones() -> None:
     assert (verdict["type"], verdict["cause"]["failed_rank"]) == ("verdict", 1)
 
 
+def test_a_node_that_comes_late_learns_how_the_run_ends() -> None:
+    run = coordinator()
+    greet(run, 0)
+    say(run, "failure", 0, causes=[cause(1.0, 0).to_message(1.0)])
+    assert [(answer["type"], answer["cause"]["failed_rank"]) for answer in say(run, "stopped", 0, causes=[])] == [
+        ("verdict", 0)
+    ]
+    assert [(answer["type"], answer["cause"]["failed_rank"]) for answer in greet(run, 1)] == [
+        ("stop", 0),
+        ("verdict", 0),
+    ]
+
+
 def test_failure_after_the_start_was_missed_gives_no_start() -> None:
     run = coordinator()
     greet(run, 0, 1)

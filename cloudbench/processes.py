@@ -20,6 +20,7 @@ def living() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
     A process has none for the moment in which it becomes another program: a young one that shows none comes last, after
     more looks at it. One that is just ending may be missing, although it still holds what it had: see `kill_all`.
     """
+    psutil.process_iter.cache_clear()  # or a process whose number was another's before is left out once
     unclear = list(psutil.process_iter())
     for look in range(_LOOKS):
         processes, unclear = unclear, []

@@ -62,6 +62,18 @@ def test_what_takes_long_to_end_has_ended_when_it_was_killed() -> None:
         assert process.poll() == -signal.SIGKILL
 
 
+def test_a_process_that_has_the_number_of_an_earlier_one_is_killed() -> None:
+    with running("/bin/sleep", "300", environment={"AGAIN": "yes"}) as process:
+        (known,) = (each for each in psutil.process_iter() if each.pid == process.pid)
+        known._ident = (process.pid, 0.0)  # type: ignore[attr-defined]  # as of one that began long before
+
+        def find() -> list[psutil.Process]:
+            return [each for each, shown in living() if shown.get("AGAIN") == "yes"]
+
+        assert kill_all(find, patience_s=60) == []
+        assert process.poll() == -signal.SIGKILL
+
+
 def test_what_is_started_while_others_are_killed_is_killed_too(tmp_path: Path) -> None:
     started = iter(("first", "second", "third"))
     running = []

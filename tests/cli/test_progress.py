@@ -41,5 +41,5 @@ def test_steps_have_lines_of_their_own_beside_the_newest_line(
     assert steps == [
         f"{run}: {step}" for step in ("provisioning", "running", "succeeded", "bringing its files home", "released")
     ]
-    newest = [line for line in lines if re.search(rf"{run} 0m0\d+s  \d+ +images/sec", line)]
+    newest = [line for line in lines if re.search(rf"{run} \d+m\d\ds  \d+ +images/sec", line)]
     assert newest, lines

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import signal
 from collections.abc import Callable
 
 import pytest
 
-from tests.node.conftest import NodePrograms
+from tests.node.conftest import NodePrograms, wait_until
 
 pytestmark = [
     pytest.mark.horovod,
@@ -36,7 +37,7 @@ import os
 import horovod.tensorflow as hvd
 import tensorflow as tf
 hvd.init()
-print("pid", os.getpid())
+print(f"pid {os.getpid()}.")
 while True:
     hvd.allreduce(tf.ones([1000]), name="gradient")
 """
@@ -53,10 +54,11 @@ def test_four_ranks_on_two_nodes_exchange_values(node_programs: Make) -> None:
 
 def test_killed_rank_is_the_cause(node_programs: Make) -> None:
     run = node_programs(2, f"exec python -c '{FOR_EVER}'", launcher="horovod", ranks_per_node=2).start()
-    for rank in range(4):
-        run.wait_for_text(rank // 2, f"rank-{rank}.log", "pid ")
-    line = next(line for line in run.text(1, "rank-3.log").splitlines() if line.startswith("pid "))
-    os.kill(int(line.split()[1]), signal.SIGKILL)
+    pids = [
+        wait_until(lambda rank=rank: re.search(r"pid (\d+)\.", run.text(rank // 2, f"rank-{rank}.log")), f"rank {rank}")
+        for rank in range(4)
+    ]
+    os.kill(int(pids[3][1]), signal.SIGKILL)
     assert run.wait() == {0: 1, 1: 1}
     assert run.processes() == []
     for node in range(2):

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.node.conftest import NodePrograms, wait_until
+from tests.node.conftest import WAIT_FOR_FACTS, NodePrograms, told_by_process, wait_until
 
 Make = Callable[..., NodePrograms]
 # A rank that starts something beside itself, also outside its process group, and works for ever.
@@ -46,7 +46,8 @@ def test_single_runs_on_node_0_alone(node_programs: Make) -> None:
 
 def test_training_steps_are_stamped(node_programs: Make) -> None:
     step = r"printf '[1,0]<stdout>:%s\timages/sec: 10.0\n'"
-    run = node_programs(1, f"{step} 1; sleep 1; {step} 2; echo total images/sec: 10")
+    wait = """until grep -q '"first_step": [0-9]' $CLOUDBENCH_LOG_FOLDER/status.json; do sleep 0.05; done"""
+    run = node_programs(1, f"{step} 1; {wait}; {step} 2; echo total images/sec: 10")
     assert run.start().wait() == {0: 0}
     stamps = run.status(0)["stamps"]
     assert stamps["start"] <= stamps["first_step"] < stamps["last_step"] <= stamps["end"]
@@ -93,12 +94,18 @@ def test_dead_rank_ends_all_and_is_named_on_every_node(node_programs: Make) -> N
 
 # Rank 3 waits to be killed; the others notice that it is gone and fail, as collectives do.
 CONNECTED = """
-import os, socket, sys
+import os, socket, sys, time
 rank, port = int(os.environ["CLOUDBENCH_RANK"]), int(os.environ["MASTER_PORT"])
+def listen():
+    while True:
+        try:
+            return socket.create_server(("127.0.1.1", port))
+        except OSError:
+            time.sleep(0.01)  # node 0 has not let it go yet
 if rank == 3:
-    server = socket.create_server(("127.0.1.1", port))
+    server = listen()
     peers = [server.accept()[0] for _ in range(3)]
-    print("connected", os.getpid(), flush=True)
+    print(f"connected {os.getpid()}", flush=True)
     server.accept()
 while True:
     try:
@@ -113,7 +120,7 @@ sys.exit("connection reset by peer")
 
 def test_killed_rank_is_the_cause_and_not_those_that_fail_in_consequence(node_programs: Make) -> None:
     run = node_programs(2, f"exec python -c '{CONNECTED}'", launcher="tf-config", ranks_per_node=2).start()
-    run.wait_for_text(1, "rank-3.log", "connected")
+    run.wait_for_text(1, "rank-3.log", "\n")
     os.kill(int(run.text(1, "rank-3.log").split()[1]), signal.SIGKILL)
     assert run.wait() == {0: 1, 1: 1}
     for node in range(2):
@@ -121,6 +128,18 @@ def test_killed_rank_is_the_cause_and_not_those_that_fail_in_consequence(node_pr
         assert (status["failed_rank"], status["exit_code"]) == (3, 137)
         assert "was killed by signal 9 (SIGKILL)" in status["reason"]
     assert run.status(1)["ranks"][1]["signal"] == 9
+
+
+def test_rank_that_is_killed_while_the_others_stop_is_the_cause(node_programs: Make) -> None:
+    command = (
+        "ready=$CLOUDBENCH_LOG_FOLDER/ready; "
+        "[ $CLOUDBENCH_RANK = 0 ] && { until [ -e $ready ]; do sleep 0.01; done; exit 1; }; "
+        "trap 'kill -9 $$' TERM; touch $ready; while sleep 0.01; do :; done"
+    )
+    run = node_programs(1, command, launcher="tf-config", ranks_per_node=2, grace_s=60.0)
+    assert run.start().wait() == {0: 1}
+    assert [(rank["exit_code"], rank["signal"]) for rank in run.status(0)["ranks"]] == [(1, None), (None, 9)]
+    assert (run.status(0)["failed_rank"], run.status(0)["exit_code"]) == (1, 137)
 
 
 def test_ranks_that_are_found_dead_together_are_all_looked_at(node_programs: Make) -> None:
@@ -245,12 +264,12 @@ def test_node_0_that_hangs_holds_nobody(node_programs: Make) -> None:
 
 
 def test_deadline_ends_the_run(node_programs: Make) -> None:
-    run = node_programs(2, STUBBORN, deadline_s=2.0)
+    run = node_programs(2, STUBBORN, deadline_s=5.0)
     assert run.start().wait() == {0: 1, 1: 1}
     assert run.processes() == []
     for node in range(2):
         status = run.status(node)
-        assert (status["outcome"], status["reason"]) == ("timed-out", "the run took longer than 2 s")
+        assert (status["outcome"], status["reason"]) == ("timed-out", "the run took longer than 5 s")
 
 
 def test_rank_has_its_grace_to_save_its_work(node_programs: Make) -> None:
@@ -282,12 +301,12 @@ def test_client_that_is_gone_ends_the_run(node_programs: Make, tmp_path: Path) -
 
 
 def test_missing_nodes_are_named(node_programs: Make) -> None:
-    run = node_programs(4, "echo never", peers_timeout_s=2.0).start(0, 2)
+    run = node_programs(4, "echo never", peers_timeout_s=10.0).start(0, 2)
     assert run.wait() == {0: 1, 2: 1}
     for node in (0, 2):
         status = run.status(node)
         assert status["outcome"] == "infrastructure"
-        assert status["reason"] == "nodes 1, 3 did not arrive within 2 s"
+        assert status["reason"] == "nodes 1, 3 did not arrive within 10 s"
 
 
 def test_missing_node_0_is_named(node_programs: Make) -> None:
@@ -298,7 +317,8 @@ def test_missing_node_0_is_named(node_programs: Make) -> None:
 
 
 def test_peer_with_a_wrong_secret_is_refused_and_disturbs_nobody(node_programs: Make) -> None:
-    run = node_programs(2, "echo trained", peers_timeout_s=20.0).start(0)
+    run = node_programs(2, "echo trained").start(0)
+    wait_until(lambda: run.status(0), "node 0")
     impostor = NodePrograms(run._pyz, run.folder / "impostor", 2, "echo never", peers_timeout_s=3.0, run=run.run_id)
     impostor.main_port = run.main_port
     impostor.start(1)
@@ -323,8 +343,8 @@ def test_secret_appears_nowhere(node_programs: Make) -> None:
     run = node_programs(2, "env; " + STUBBORN).start()
     for node in range(2):
         run.wait_for_text(node, f"rank-{node}.log", "at work")
-    pids = [*run.processes(), *(program.pid for program in run.programs.values())]
-    seen = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for pid in pids for name in ("cmdline", "environ"))
+    seen = b"".join(told_by_process(pid) for pid in run.processes())
+    seen += b"".join(told_by_process(program.pid) for program in run.programs.values())
     run.programs[0].terminate()
     run.wait()
     seen += b"".join(path.read_bytes() for node in range(2) for path in run.out(node).iterdir())
@@ -333,7 +353,10 @@ def test_secret_appears_nowhere(node_programs: Make) -> None:
 
 
 def test_parameter_servers_end_when_all_workers_are_done(node_programs: Make) -> None:
-    command = 'echo "$CLOUDBENCH_JOB_NAME $CLOUDBENCH_TASK_INDEX"; [ $CLOUDBENCH_JOB_NAME = worker ] || exec sleep 300'
+    command = (
+        'echo "$CLOUDBENCH_JOB_NAME $CLOUDBENCH_TASK_INDEX"; [ $CLOUDBENCH_JOB_NAME = worker ] || exec sleep 300; '
+        "until [ -s $CLOUDBENCH_LOG_FOLDER/ps-$CLOUDBENCH_NODE_INDEX.log ]; do sleep 0.05; done"
+    )
     run = node_programs(2, command, launcher="parameter-server", ranks_per_node=2)
     assert run.start().wait() == {0: 0, 1: 0}
     assert run.processes() == []
@@ -380,7 +403,8 @@ def test_ranks_share_the_gpus_that_are_found(node_programs: Make, tmp_path: Path
     program = tmp_path / "nvidia-smi"
     program.write_text(NVIDIA_SMI)
     program.chmod(0o755)
-    run = node_programs(1, "echo $CUDA_VISIBLE_DEVICES", launcher="tf-config", ranks_per_node=2, gpus_per_node=4)
+    command = f"echo $CUDA_VISIBLE_DEVICES; {WAIT_FOR_FACTS}"
+    run = node_programs(1, command, launcher="tf-config", ranks_per_node=2, gpus_per_node=4)
     run.environment["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     del run.environment["CLOUDBENCH_GPUS"]
     assert run.start().wait() == {0: 0}
@@ -390,7 +414,7 @@ def test_ranks_share_the_gpus_that_are_found(node_programs: Make, tmp_path: Path
 
 
 def test_facts_come_home(node_programs: Make) -> None:
-    run = node_programs(1, "true")
+    run = node_programs(1, WAIT_FOR_FACTS)
     assert run.start().wait() == {0: 0}
     facts = json.loads(run.text(0, "facts.json"))
     assert facts["hostname"] == socket.gethostname()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -18,7 +19,8 @@ import pytest
 from cloudbench.node.job import read_job
 from cloudbench.node.push import file_names
 from cloudbench.node.start import Order, container_command
-from tests.node.conftest import PATIENCE_S, wait_until
+from cloudbench.rehearsal.addresses import Addresses
+from tests.node.conftest import PATIENCE_S, WAIT_FOR_FACTS, told_by_process, wait_until
 from tests.node.share import SIGNATURE, Share, open_share
 from tests.node.test_bundle import old_python
 
@@ -30,8 +32,8 @@ class Task:
 
     def __init__(self, pyz: Path, folder: Path, share: Share, nodes: int, command: str, **job: Any) -> None:
         # Addresses that no other test has: nodes listen on a port that is always the same.
-        third, fourth = 20 + secrets.randbelow(200), 1 + secrets.randbelow(200)
-        self.addresses = [f"127.77.{third}.{fourth + node}" for node in range(nodes)]
+        self._held = Addresses()
+        self.addresses = [self._held.take() for _ in range(nodes)]
         self.folder, self.share, self.nodes = folder, share, nodes
         self.secret, self.run_id = secrets.token_hex(16), f"test-{secrets.token_hex(6)}"
         self.environment: dict[str, str] = {}
@@ -112,7 +114,8 @@ class Task:
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:
-                if f"AZ_BATCH_HOST_LIST={','.join(self.addresses)}".encode() in (folder / "environ").read_bytes():
+                entries = (folder / "environ").read_bytes().split(b"\0")
+                if f"AZ_BATCH_HOST_LIST={','.join(self.addresses)}".encode() in entries:
                     found.append(int(folder.name))
             except OSError:
                 continue
@@ -129,6 +132,7 @@ class Task:
             return not found
 
         wait_until(nothing_left, "the end of every process")
+        self._held.close()
 
 
 @pytest.fixture
@@ -153,7 +157,7 @@ def task(pyz: Path, share: Share, tmp_path: Path) -> Iterator[Callable[..., Task
 def test_two_nodes_train_and_everything_they_wrote_is_on_the_share_when_the_primary_ends(
     task: Callable[..., Task], share: Share
 ) -> None:
-    two = task(2, "echo $CLOUDBENCH_RANK of $CLOUDBENCH_WORLD_SIZE").start()
+    two = task(2, f"echo $CLOUDBENCH_RANK of $CLOUDBENCH_WORLD_SIZE; {WAIT_FOR_FACTS}").start()
     assert two.wait() == (0, "succeeded: the run is complete\n")
     assert [share.text(f"node-{node}/rank-{node}.log") for node in range(2)] == ["0 of 2\n", "1 of 2\n"]
     for node in range(2):
@@ -252,8 +256,8 @@ def test_killed_host_process_takes_the_node_along_and_wait_says_so(task: Callabl
 def test_node_program_that_is_killed_is_told_on_the_share(task: Callable[..., Task], share: Share) -> None:
     one = task(1, FOREVER).start()
     one.wait_for_work()
-    program = wait_until(lambda: [pid for pid in one.processes() if runs(pid, "run")], "the node program")[0]
-    os.kill(program, signal.SIGKILL)
+    program = wait_until(lambda: re.search(r", pid (\d+)$", one.text(0, "node.log"), re.MULTILINE), "the node program")
+    os.kill(int(program[1]), signal.SIGKILL)
     assert one.wait()[0] == 1
     status = json.loads(share.text("node-0/status.json"))
     assert (status["state"], status["outcome"]) == ("ended", "infrastructure")
@@ -331,13 +335,6 @@ def test_secrets_are_in_no_argument_environment_or_file_of_the_node(task: Callab
     assert b"at work" in seen
     assert two.secret.encode() not in seen
     assert SIGNATURE.encode() not in seen
-
-
-def told_by_process(pid: int) -> bytes:
-    try:
-        return b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
-    except FileNotFoundError:
-        return b""  # it ended meanwhile
 
 
 # A stand-in for the command `docker`: it cannot pull.

@@ -35,7 +35,7 @@ def start(children: Children, tmp_path: Path, command: str) -> int:
 def is_running(pid: int) -> bool:
     try:
         return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -76,8 +76,9 @@ def test_child_gets_its_environment_and_nothing_else(children: Children, tmp_pat
 
 def test_stop_reaches_the_whole_group_and_kills_what_does_not_listen(children: Children, tmp_path: Path) -> None:
     pid = start(children, tmp_path, "trap '' TERM; sleep 300")
-    children.stop(time.monotonic())
-    children.tick(time.monotonic())
+    now = time.monotonic()
+    children.stop(now)
+    children.tick(now)
     assert is_running(pid)
     wait_until(lambda: children.tick(time.monotonic()) or not is_running(pid), "the end of the group")
 

@@ -66,15 +66,16 @@ class ParameterServer(Update):
                 )
                 given.append(accumulator.apply_grad(gradient, NEVER_STALE))
             accumulators.append(accumulator)
-        tokens = _queue("tokens", "/job:ps/task:0")
+        # One queue for each worker: from a common one a fast worker could take a slow one's token.
+        tokens = [_queue(f"tokens{rank}", "/job:ps/task:0") for rank in range(self.size)]
         operations = []
         if self.rank == 0:
             means = [accumulator.take_grad(self.size) for accumulator in accumulators]
             applied = apply_mean(towers[0], means, optimizer(), self.flags.weight_decay)
             with tf.control_dependencies([applied]):
-                operations.append(tokens.enqueue_many([[0] * self.size]))
+                operations += [each.enqueue(0) for each in tokens]
         with tf.control_dependencies(given):
-            operations.append(tokens.dequeue())
+            operations.append(tokens[self.rank].dequeue())
         return tf.group(operations)
 
     def initialize(self, session: Any, towers: list[Variables]) -> None:

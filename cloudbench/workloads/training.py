@@ -194,7 +194,7 @@ def train(flags: Flags, update: Update, session: Any, step: Step) -> None:
         report.say(report.header(len(step.values) > 1))
     seconds: list[float] = []
     accuracies = [0.0, 0.0]
-    started = before = time.perf_counter()
+    before = time.perf_counter()
     for number in range(1, flags.num_batches + 1):
         values = one_step()
         now = time.perf_counter()
@@ -208,8 +208,7 @@ def train(flags: Flags, update: Update, session: Any, step: Step) -> None:
     if flags.eval:
         means = [total / flags.num_batches for total in accuracies]
         report.say(report.accuracy(means, images * flags.num_batches))
-    job_images = images * update.size * flags.num_batches
-    report.say(report.total(job_images / (time.perf_counter() - started)))
+    report.say(report.total(update.size * report.speed(images, seconds)[0]))
 
 
 def print_digest(session: Any, towers: list[Variables]) -> bool:

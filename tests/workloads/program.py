@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
+
+from cloudbench.node.network import ReservedPorts
 
 PROGRAM = (sys.executable, "-m", "cloudbench.workloads.tf_cnn_benchmarks")
 # One thread in an operation makes sums repeatable to the bit.
@@ -21,7 +22,7 @@ SMALL = (
     "--device=cpu",
     "--num_intra_threads=1",
 )
-PATIENCE_S = 240
+PATIENCE_S = 550
 
 
 class Outcome(NamedTuple):
@@ -36,6 +37,10 @@ class Outcome(NamedTuple):
     @property
     def total(self) -> float:
         return float(self._only(r"^total images/sec: ([0-9.]+)$"))
+
+    @property
+    def own_speed(self) -> float:
+        return [float(text) for text in re.findall(r"^\d+\timages/sec: (\S+)", self.output, re.MULTILINE)][-1]
 
     @property
     def losses(self) -> list[float]:
@@ -73,8 +78,9 @@ def finish(process: subprocess.Popen[str]) -> Outcome:
 
 def train_together(update: str, *flags: str, workers: int = 2, servers: int = 0) -> tuple[list[Outcome], list[Outcome]]:
     """Workers and parameter servers of one job on this machine; their outcomes."""
-    ports = free_ports(workers + servers)
-    hosts = [f"127.0.0.1:{port}" for port in ports]
+    ports = ReservedPorts(workers + servers)  # for as long as it lives, nobody else's
+    ports.release()
+    hosts = [f"127.0.0.1:{port}" for port in ports.numbers]
     common = [*SMALL, f"--variable_update={update}", f"--worker_hosts={','.join(hosts[:workers])}", *flags]
     if servers:
         common.append(f"--ps_hosts={','.join(hosts[workers:])}")
@@ -96,11 +102,3 @@ def train_with_horovod(ranks: int, *flags: str) -> list[Outcome]:
 def lines_of(rank: int, output: str) -> str:
     prefix = f"[{rank}]<stdout>:"
     return "".join(line.removeprefix(prefix) for line in output.splitlines(keepends=True) if line.startswith(prefix))
-
-
-def free_ports(count: int) -> Sequence[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

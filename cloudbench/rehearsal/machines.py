@@ -60,15 +60,18 @@ class Execution:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGTERM)
 
-    def end(self, grace_s: float) -> None:
+    def end(self, grace_s: float, now: Callable[[], float] = time.monotonic) -> None:
         """SIGTERM to its session; SIGKILL to everything it started once the session is empty or `grace_s` is over.
+
+        Args:
+            now: the clock by which it is over.
 
         Raises:
             InfrastructureError: something does not die.
         """
         self.terminate()
-        deadline = time.monotonic() + grace_s
-        while time.monotonic() < deadline and self._in_session():
+        deadline = now() + grace_s
+        while now() < deadline and self._in_session():
             time.sleep(_PAUSE_S)
         _kill(lambda: _find(self._marks, self.sessions))
         self._popen.wait()

@@ -28,12 +28,13 @@ class Timers:
 
     def play(self) -> None:
         """Do all that is due, then let the moment be the present."""
-        while self.next_at <= self.clock.now():
+        present = self.clock.now()  # what becomes due meanwhile comes next time, at its own moment
+        while self.next_at <= present:
             at, _, action = heapq.heappop(self._due)
             self.next_at = self._due[0][0] if self._due else math.inf
             self.now = max(self.now, at)
             action()
-        self.now = max(self.now, self.clock.now())
+        self.now = max(self.now, present)
 
     def wait(self, *, unless: Callable[[], bool]) -> None:
         """Wait until something is due, also where that is only arranged meanwhile."""

@@ -65,12 +65,14 @@ class World:
             change()
         self.timers.clock.wake()
 
-    def end(self, machine: Machine) -> None:
-        """Take a machine away, without waiting for its processes' end."""
+    def end(self, machine: Machine, ended: Callable[[], None] | None = None) -> None:
+        """Take a machine away, without waiting for its processes' end: `ended` happens then."""
 
         def end() -> None:
             with contextlib.suppress(InfrastructureError):
                 machine.end()
+            if ended is not None:
+                self.happens(ended)
 
         self.background(end)
 

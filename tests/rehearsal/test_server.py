@@ -81,4 +81,4 @@ def test_closing_ends_the_threads_of_open_connections() -> None:
         connection.getresponse().read()
         assert threading.active_count() > before
         server.close()
-        assert threading.active_count() == before
+        assert threading.active_count() <= before

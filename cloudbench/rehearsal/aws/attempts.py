@@ -102,15 +102,14 @@ class Node:
     def _kill(self) -> None:
         if self._execution is not None and not self.ended:
             execution = self._execution
-            self._world.background(lambda: execution.end(0))
+            self._world.background(lambda: _end(execution))
 
     def _watch(self, execution: Execution, log: Path, ended: Callable[[Node], None]) -> None:
         code = None
         while code is None:
             code = execution.wait(0.1)
             self.stream.follow(log)
-        with contextlib.suppress(InfrastructureError):
-            execution.end(0)  # what a container leaves behind ends with it
+        _end(execution)  # what a container leaves behind ends with it
         self.stream.follow(log, to_the_end=True)
 
         def end() -> None:
@@ -171,6 +170,12 @@ class Node:
         if root is None or not (root / name).is_dir():
             raise LookupError(f"failed to mount {name}: the file system does not exist")
         return root / name / str(configuration.get("rootDirectory") or "").lstrip("/")
+
+
+def _end(execution: Execution) -> None:
+    """Kill all that is left of it; what does not die is no fault of the stand-in's."""
+    with contextlib.suppress(InfrastructureError):
+        execution.end(0)
 
 
 class Attempt:

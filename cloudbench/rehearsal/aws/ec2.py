@@ -117,7 +117,7 @@ class Instances:
                 at = math.inf if minutes is None else self._world.timers.clock.now() + minutes * 60
             if seen != len(lines):
                 seen = len(lines)
-                (host.machine.folder / programs.HEARD).write_text(f"{seen}\n")
+                programs.hear(host.machine.folder, seen)
             if self._world.timers.clock.now() >= at:
                 self._world.happens(host.shut_down)
                 return

@@ -43,6 +43,7 @@ class Host:
         self._world = hosts.world
         self.instance = instance
         self._count = count
+        self._awaited = 0
         self.machine: Machine = self._world.machines.start(self.id)
         # The address that the service tells is the one where the machine answers.
         for nic in instance.nics.values():
@@ -89,7 +90,8 @@ class Host:
             return
         self.instance.terminate()
         self._enter("shutting-down", code, message)
-        self._world.end(self.machine)
+        self._awaited = 2
+        self._world.end(self.machine, self._gone)
         self._world.timers.after(self._world.scenario.delete_s, self._gone)
         self.lost(f"Host EC2 (instance {self.id}) terminated.")
 
@@ -130,8 +132,11 @@ class Host:
         return self.index == self._world.scenario.interrupted_node % self._count
 
     def _gone(self) -> None:
-        self._enter("terminated")
-        self._hosts.changed()
+        """Its machine has ended, or its time is over: it is terminated once both hold."""
+        self._awaited -= 1
+        if not self._awaited:
+            self._enter("terminated")
+            self._hosts.changed()
 
     def _enter(self, state: str, code: str = "", message: str = "") -> None:
         from moto.ec2.models.instances import InstanceState, StateReason

@@ -13,11 +13,9 @@ from pathlib import Path
 from cloudbench.rehearsal.aws.wire import AwsError
 from cloudbench.rehearsal.guest import REQUESTS, install_programs, way_around, write_program
 
-__all__ = ["HEARD", "REQUESTS", "check", "install", "minutes_left", "placed"]
+__all__ = ["REQUESTS", "check", "hear", "install", "minutes_left", "placed"]
 
-HEARD = "shutdown-requests-heard"
-"""The file with how many of the requests were heard."""
-
+_HEARD = "shutdown-requests-heard"
 _OWN_PLACES = re.compile(r"(?<![\w.}/-])/(?:mnt|opt)(?=/|\b)")
 
 # It returns when it was heard, as the real one does.
@@ -62,11 +60,18 @@ def install(folder: Path, file_systems: Path | None) -> None:
     for place in ("mnt", "opt"):
         (folder / place).mkdir(exist_ok=True)
     install_programs(folder)
-    requests, heard = (shlex.quote(str(folder / name)) for name in (REQUESTS, HEARD))
+    requests, heard = (shlex.quote(str(folder / name)) for name in (REQUESTS, _HEARD))
     write_program(folder / "bin" / "shutdown", _SHUTDOWN.format(requests=requests, heard=heard))
     known = sorted(file_systems.iterdir()) if file_systems and file_systems.is_dir() else []
     cases = "".join(f"  {shlex.quote(at.name)}) folder={shlex.quote(str(at))};;\n" for at in known)
     write_program(folder / "bin" / "mount", _MOUNT.format(cases=cases, root=shlex.quote(f"{folder}/")))
+
+
+def hear(folder: Path, count: int) -> None:
+    """Tell the machine's `shutdown`, which may read it at any moment, how many of the requests were heard."""
+    beside = folder / f".{_HEARD}"
+    beside.write_text(f"{count}\n")
+    beside.replace(folder / _HEARD)
 
 
 def minutes_left(arguments: Sequence[str]) -> float | None:

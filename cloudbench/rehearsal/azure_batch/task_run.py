@@ -6,6 +6,7 @@ Every run has a thread of its own, so that no command and no slow share holds th
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 TASK_ENDED = ("TaskEnded", "Task was ended by user request")
 
-_GRACE_S = 2.0
+_GRACE_S = 30.0
 _LOOK_EVERY_S = 0.05
 _MASTER_PORT = 6000
 
@@ -68,6 +69,7 @@ class TaskRun:
         self._failure: Body | None = None
         self._stopping = False
         self._is_cut_off = False
+        self._killed_at = -math.inf
         for node in nodes:
             node.begin(self)
         self._world.background(self._run)
@@ -82,6 +84,7 @@ class TaskRun:
         if not self._stopping:
             self._failure = failure(code, message)
             self._stopping = True
+            self._killed_at = self._world.now + _GRACE_S
 
     def cut_off(self) -> None:
         """One of its nodes is lost."""
@@ -92,8 +95,12 @@ class TaskRun:
         outcome = self._outcome()
         for execution in self._executions:
             with contextlib.suppress(InfrastructureError):
-                execution.end(_GRACE_S if self._stopping and not self._is_cut_off else 0.0)
+                execution.end(self._killed_at - self._world.timers.clock.now(), self._now)
         self._world.happens(lambda: self._ended(outcome))
+
+    def _now(self) -> float:
+        """What the last seconds of its commands are counted by; where the service closes they are over."""
+        return math.inf if self._world.closing.is_set() else self._world.timers.clock.now()
 
     def _ended(self, outcome: Outcome) -> None:
         if self._is_cut_off:

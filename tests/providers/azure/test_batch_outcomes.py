@@ -130,7 +130,7 @@ def test_azure_ends_a_job_whose_client_and_node_program_do_not(play: Play) -> No
     world = play()
     provider, request = begun(world, FOREVER, timeout_s=3600.0)
     wait_for_line(provider, request, b"line")
-    world.rehearsal.clock.advance(request.plan.machines_limit_s)
+    world.rehearsal.clock.advance(request.plan.machines_limit_s + 60.0)  # and the time that its task has then
     status = ended(world.connect(), request)
     assert status.outcome is Outcome.TIMED_OUT
     assert status.reason

@@ -108,6 +108,13 @@ class Account:
         until(lambda: self.job(job_id)["status"] in ENDED)
         return self.job(job_id)
 
+    def leaves(self, job_id: str) -> None:
+        """Let time pass until the instance of a job that has ended is gone."""
+        name = self.job(job_id)["container"]["containerInstanceArn"].rpartition("/")[2]
+        self.clock.advance(401)
+        living = [{"Name": "instance-state-name", "Values": ["running", "shutting-down"]}]
+        until(lambda: not self.ec2.describe_instances(InstanceIds=[f"i-{name}"], Filters=living)["Reservations"])
+
     def says(self, job_id: str, text: str) -> None:
         """Wait until the job's log has this line."""
         until(lambda: text in self.log(job_id))

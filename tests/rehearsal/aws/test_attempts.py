@@ -4,6 +4,10 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from cloudbench.errors import InfrastructureError
+from cloudbench.rehearsal.machines import Execution
 from tests.rehearsal.aws.conftest import (
     START_S,
     Account,
@@ -48,10 +52,12 @@ def test_all_nodes_run_at_once_and_know_their_places(account: Account) -> None:
     assert "met" in account.log(f"{job}#0")
 
 
-def test_the_main_node_decides_and_the_others_are_told_to_stop_before_they_are_killed(account: Account) -> None:
+def test_the_main_node_decides_and_the_others_are_told_to_stop_before_they_are_killed(
+    account: Account, tmp_path: Path
+) -> None:
     command = (
-        'if [ "$AWS_BATCH_JOB_NODE_INDEX" = 0 ]; then sleep 0.5; exit 7; fi; '
-        "trap 'echo told to stop' TERM; echo ready; while :; do sleep 0.05; done"
+        f'if [ "$AWS_BATCH_JOB_NODE_INDEX" = 0 ]; then until [ -e {tmp_path}/ready ]; do sleep 0.05; done; exit 7; fi; '
+        f"trap 'echo told to stop' TERM; touch {tmp_path}/ready; while :; do sleep 0.05; done"
     )
     job = account.submit(account.environment(), account.define(command, nodes=2))
     account.clock.advance(START_S)
@@ -64,6 +70,22 @@ def test_the_main_node_decides_and_the_others_are_told_to_stop_before_they_are_k
     assert ended["status"] == "FAILED"
     assert ended["attempts"][0]["container"]["exitCode"] == 7
     assert account.job(f"{job}#1")["container"]["exitCode"] == 137
+
+
+def test_what_does_not_die_is_no_fault_of_the_stand_in(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(execution: Execution, grace_s: float) -> None:
+        really_end(execution, grace_s)
+        raise InfrastructureError("processes of the rehearsal do not die")
+
+    really_end = Execution.end
+    monkeypatch.setattr(Execution, "end", end)
+    job = account.submit(account.environment(), account.define("trap '' TERM; echo deaf; while :; do sleep 0.05; done"))
+    account.clock.advance(START_S)
+    account.says(job, "deaf")
+    account.batch.terminate_job(jobId=job, reason="enough")
+    account.clock.advance(31)
+    assert account.ends(job)["container"]["exitCode"] == 137
+    assert account.stand_in.faults == []
 
 
 def test_moto_alone_knows_no_child_jobs_and_runs_what_asks_for_any_amount(moto: Clients) -> None:

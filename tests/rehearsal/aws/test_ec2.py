@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -9,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from cloudbench.rehearsal.aws import Scenario
+from cloudbench.rehearsal.aws import Scenario, programs
+from cloudbench.rehearsal.machines import Machine
 from tests.rehearsal.aws.conftest import Account, Clients, new_name, refusal, slow, until
 
 TELL = """
@@ -87,12 +89,28 @@ def test_an_instance_takes_its_time_to_come_and_to_go(account: Account) -> None:
     assert (change["PreviousState"]["Name"], change["CurrentState"]["Name"]) == ("running", "shutting-down")
     assert state(account, instance_id) == "shutting-down"
     account.clock.advance(200)
+    until(lambda: state(account, instance_id) == "terminated")
     found = instance(account, instance_id)
     assert (found["State"]["Name"], found["StateReason"]["Code"]) == ("terminated", "Client.UserInitiatedShutdown")
     account.ec2.terminate_instances(InstanceIds=[instance_id])  # once more does no harm
     assert (
         refusal(lambda: account.ec2.terminate_instances(InstanceIds=["i-00000000"]))[0] == "InvalidInstanceID.NotFound"
     )
+
+
+def test_an_instance_is_terminated_once_all_that_it_runs_has_ended(
+    make_account: Callable[..., Account], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account, may_end, end = make_account(), threading.Event(), Machine.end
+    monkeypatch.setattr(Machine, "end", lambda machine: [may_end.wait(), end(machine)])
+    (instance_id,) = run(account)
+    account.ec2.terminate_instances(InstanceIds=[instance_id])
+    account.clock.advance(200)
+    try:
+        assert state(account, instance_id) == "shutting-down"
+    finally:
+        may_end.set()
+    until(lambda: state(account, instance_id) == "terminated")
 
 
 def test_a_client_token_makes_instances_once(account: Account) -> None:
@@ -122,8 +140,8 @@ def test_an_instance_ends_itself_and_all_that_it_runs(account: Account, behaviou
     ended = "terminated" if behaviour == "terminate" else "stopped"
     until(lambda: state(account, instance_id) != "running")
     account.clock.advance(200)
-    found = instance(account, instance_id)
-    assert (found["State"]["Name"], found["StateReason"]["Code"]) == (ended, "Client.InstanceInitiatedShutdown")
+    until(lambda: state(account, instance_id) == ended)
+    assert instance(account, instance_id)["StateReason"]["Code"] == "Client.InstanceInitiatedShutdown"
 
 
 def test_a_shutdown_in_minutes_comes_by_the_clock_and_can_be_called_off(account: Account) -> None:
@@ -136,6 +154,15 @@ def test_a_shutdown_in_minutes_comes_by_the_clock_and_can_be_called_off(account:
     until(lambda: state(account, first) != "running")
     assert state(account, second) == "running"
     account.ec2.terminate_instances(InstanceIds=[second])
+
+
+def test_how_many_shutdowns_were_heard_is_never_seen_half_written(tmp_path: Path) -> None:
+    programs.hear(tmp_path, 1)
+    (heard,) = tmp_path.iterdir()
+    with heard.open() as before:
+        programs.hear(tmp_path, 2)
+        assert (before.read(), heard.read_text()) == ("1\n", "2\n")
+    assert list(tmp_path.iterdir()) == [heard]
 
 
 def test_user_data_finds_its_own_places_and_nothing_that_would_change_this_machine(
@@ -171,8 +198,8 @@ def test_a_spot_instance_is_warned_then_taken_back(make_account: Callable[..., A
     until(lambda: console(account, ids[1]) != [])
     assert json.loads(console(account, ids[1])[0])["action"] == "terminate"
     account.clock.advance(300)
-    found = instance(account, ids[1])
-    assert (found["State"]["Name"], found["StateReason"]["Code"]) == ("terminated", "Server.SpotInstanceTermination")
+    until(lambda: state(account, ids[1]) == "terminated")
+    assert instance(account, ids[1])["StateReason"]["Code"] == "Server.SpotInstanceTermination"
     assert state(account, ids[0]) == "running"
     account.stand_in.interrupt(ids[0])  # on demand
     account.clock.advance(200)
@@ -217,6 +244,7 @@ def test_a_placement_group_is_there_for_its_instances_until_they_are_gone(accoun
     assert refusal(lambda: account.ec2.delete_placement_group(GroupName=name))[0] == "InvalidPlacementGroup.InUse"
     account.ec2.terminate_instances(InstanceIds=[made])
     account.clock.advance(200)
+    until(lambda: state(account, made) == "terminated")
     account.ec2.delete_placement_group(GroupName=name)
     assert refusal(lambda: account.ec2.describe_placement_groups(GroupNames=[name]))[0].endswith(".Unknown")
 

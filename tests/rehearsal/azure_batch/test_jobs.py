@@ -130,11 +130,11 @@ def test_a_job_is_deleted_later_with_its_tasks_and_its_pool(account):
     assert refusal(lambda: account.client.get_job("job")) == (404, "JobNotFound")
 
 
-def test_a_disabled_job_begins_nothing_until_it_is_enabled(account):
+def test_a_disabled_job_begins_nothing_until_it_is_enabled(account, tmp_path):
     account.pool()
     account.job()
-    account.task("test -e $AZ_BATCH_NODE_SHARED_DIR/twice || { touch $AZ_BATCH_NODE_SHARED_DIR/twice; sleep 600; }")
-    until(lambda: account.client.get_task("job", "task").state == "running")
+    account.task(f"test -e {tmp_path}/twice || {{ touch {tmp_path}/twice; sleep 600; }}")
+    until((tmp_path / "twice").exists)
     account.begin("disable_job", "job", {"disableTasks": "requeue"})
     until(lambda: account.client.get_job("job").state == "disabled")
     task = account.client.get_task("job", "task")

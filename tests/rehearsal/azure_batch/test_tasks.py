@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from cloudbench.rehearsal.azure_batch import task_run
 from cloudbench.rehearsal.server import HttpServer, Response
 
 from .conftest import refusal, shell, until
@@ -110,8 +111,8 @@ def test_a_server_of_files_that_is_gone_holds_up_only_its_task(ready):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]
-    ready.task("true", resourceFiles=[{"httpUrl": f"http://127.0.0.1:{port}/a", "filePath": "a"}])
-    assert ready.task_ends().execution_info.failure_info.code == "BlobDownloadMiscError"
+        ready.task("true", resourceFiles=[{"httpUrl": f"http://127.0.0.1:{port}/a", "filePath": "a"}])
+        assert ready.task_ends().execution_info.failure_info.code == "BlobDownloadMiscError"
 
 
 def test_an_exit_code_is_a_failure_and_is_tried_again_as_often_as_it_may(ready):
@@ -165,6 +166,17 @@ def test_a_task_is_ended_on_request_and_can_run_again(ready, tmp_path):
     ready.client.reactivate_task("job", "task")
     assert ready.task_ends().execution_info.exit_code == 0
     assert refusal(lambda: ready.client.reactivate_task("job", "task")) == (409, "TaskSucceeded")
+
+
+def test_a_task_that_does_not_heed_its_end_is_killed_when_its_time_is_over(ready, tmp_path, monkeypatch):
+    monkeypatch.setattr(task_run, "_GRACE_S", 1000)
+    ready.task(f"trap 'touch {tmp_path}/told' TERM; touch {tmp_path}/begun; while :; do sleep 0.05; done")
+    until((tmp_path / "begun").exists)
+    ready.client.terminate_task("job", "task")
+    until((tmp_path / "told").exists)
+    assert ready.client.get_task("job", "task").state == "running"
+    ready.clock.advance(1001)
+    assert ready.task_ends().execution_info.failure_info.code == "TaskEnded"
 
 
 def test_files_of_a_task_are_listed_read_in_part_and_deleted(ready):

@@ -25,6 +25,10 @@ from .contract import Contract, contract
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 TOKEN = "a token that opens this stand-in and nothing else"  # noqa: S105
 PATIENCE_S = 120.0
+
+# Delays that no slow machine reaches by itself; turning the clock on by a minute ends them.
+SLOW = {"allocation_s": 30.0, "boot_s": 20.0, "delete_s": 50.0}
+
 ACCOUNT, KEY = "benchstore", base64.b64encode(b"a key of the storage account").decode()
 
 
@@ -244,7 +248,7 @@ def play(tmp_path: Path, seen: Contract | None) -> Iterator[Play]:
     def play(**fields: Any) -> Subscription:
         root = tmp_path / f"subscription-{len(begun)}"
         root.mkdir()
-        begun.append(Subscription(root, seen, Scenario(**fields)))
+        begun.append(Subscription(root, seen, Scenario(**{**SLOW, **fields})))
         return begun[-1]
 
     yield play

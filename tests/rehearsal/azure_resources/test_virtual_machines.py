@@ -79,7 +79,7 @@ def test_a_schedule_means_the_next_such_time_of_day(clock: str, time: str, after
 
 
 def test_a_spot_machine_is_taken_back_and_a_dedicated_one_is_not(play: Play) -> None:
-    subscription = play(preempt_after_s=100.0)
+    subscription = play(preempt_after_s=600.0)
     subscription.group()
     spots = [*machine("first", WAITS, **SPOT), *machine("second", WAITS, address="10.77.0.11", **SPOT)]
     subscription.deploy(spots)
@@ -94,9 +94,9 @@ def test_a_spot_machine_is_taken_back_and_a_dedicated_one_is_not(play: Play) -> 
                 "Microsoft.Network/networkInterfaces", "third", group="other"
             )
     subscription.deploy(dedicated, group="other")
-    subscription.clock.advance(10)
+    subscription.clock.advance(60)
     until(lambda: all("begun" in subscription.said(name) for name in ("first", "second")))
-    subscription.clock.advance(200)
+    subscription.clock.advance(600)
     until(lambda: subscription.powers()["second"] == "deallocated")
     assert subscription.powers() == {"first": "running", "second": "deallocated", "third": "running"}
     assert not is_alive(subscription, "second")

@@ -29,6 +29,7 @@ def commands(page: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.tensorflow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_the_commands_of_a_page_work(page: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "CLOUDBENCH_HOME": str(tmp_path / "home")}

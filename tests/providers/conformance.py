@@ -6,6 +6,8 @@ reach the place where its runs run without going through the provider.
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import time
@@ -32,7 +34,7 @@ class World(Protocol):
     def connect(self) -> Provider:
         """A client that knows nothing of earlier ones, as a new process would."""
 
-    def plan(self, command: str, *, nodes: int = 2, timeout_s: float = 120.0, owner: str | None = None) -> RunPlan:
+    def plan(self, command: str, *, nodes: int = 2, timeout_s: float = 600.0, owner: str | None = None) -> RunPlan:
         """A run of its own id, with one rank a node. The owner is this world's, unless another one is named."""
 
     def start_client(self, plan: RunPlan, *, attached: bool) -> subprocess.Popen[str]:
@@ -322,7 +324,7 @@ def start(provider: Provider, plan: RunPlan) -> Request:
 
 
 def started(
-    world: World, command: str, *, nodes: int = 2, timeout_s: float = 120.0, owner: str | None = None
+    world: World, command: str, *, nodes: int = 2, timeout_s: float = 600.0, owner: str | None = None
 ) -> tuple[Provider, Request]:
     """A client, and the running job that it submitted."""
     provider = world.connect()
@@ -357,6 +359,12 @@ def wait_for_line(provider: Provider, request: Request, line: bytes) -> None:
     """Wait until every node's rank has printed it."""
     for node in range(request.plan.nodes):
         until(lambda node=node: line in read_log(provider, request, node, f"rank-{node}.log"))
+
+
+def kill_once_told(log: Callable[[], str]) -> None:
+    """SIGKILL to a node program, as soon as the log that it writes tells its process id."""
+    told = until(lambda: re.search(r", pid (\d+)$", log(), re.MULTILINE))
+    os.kill(int(told[1]), signal.SIGKILL)
 
 
 def until(condition: Callable[[], T | None]) -> T:

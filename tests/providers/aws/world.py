@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,6 +24,7 @@ from cloudbench.rehearsal.clock import Clock
 from cloudbench.rehearsal.machines import Machines
 from tests.processes import named, of_run, told_by
 from tests.providers.aws.plans import aws_plan
+from tests.providers.conformance import kill_once_told
 
 QUICK = Scenario(change_s=0.2, delete_s=0.2, schedule_s=0.1, boot_s=0.2, pull_s=0.1, idle_s=0.2, explain_s=0.2)
 """All goes well, and soon."""
@@ -98,7 +98,7 @@ class AwsWorld:
         return client
 
     def plan(
-        self, command: str, *, nodes: int = 2, timeout_s: float = 120.0, owner: str | None = None, **changes: Any
+        self, command: str, *, nodes: int = 2, timeout_s: float = 600.0, owner: str | None = None, **changes: Any
     ) -> RunPlan:
         changes = {"service": self.service, **changes}
         return aws_plan(command, nodes=nodes, timeout_s=timeout_s, owner=owner or self.owner, **changes)
@@ -144,9 +144,12 @@ class AwsWorld:
         return [instance for reservation in found for instance in reservation["Instances"]]
 
     def kill_node(self, plan: RunPlan, node: int) -> None:
-        match = re.search(r", pid (\d+)$", self.read(plan, f"node-{node}/node.log"), re.MULTILINE)
-        assert match
-        os.kill(int(match[1]), signal.SIGKILL)
+        def log() -> str:
+            with contextlib.suppress(self.client("s3").exceptions.NoSuchKey):
+                return self.read(plan, f"node-{node}/node.log")
+            return ""
+
+        kill_once_told(log)
 
     def secret(self, plan: RunPlan) -> str:
         return self.read(plan, "secret")

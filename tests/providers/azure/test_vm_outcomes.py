@@ -16,7 +16,7 @@ from cloudbench.providers.azure.vm import AzureVmProvider
 from cloudbench.providers.base import Request
 from cloudbench.rehearsal.azure_resources import stand_in
 from cloudbench.run import Outcome, Status
-from tests.processes import told_by
+from tests.processes import of_run, told_by
 from tests.providers.azure.vm_world import AzureVmWorld
 from tests.providers.azure.world import QUICK
 from tests.providers.conformance import (
@@ -337,10 +337,12 @@ def test_keys_and_addresses_are_nowhere_to_be_seen(play: Play, tmp_path: Path) -
     world = play()
     provider, request = begun(world, f"env; {FOREVER}")
     wait_for_line(provider, request, b"CLOUDBENCH_RANK")
-    exposed = list(told_by(psutil.process_iter()))
+    exposed = list(told_by(of_run(request.plan.id)))
+    everywhere = list(told_by(psutil.process_iter()))
     provider.collect(request.job, tmp_path / "home")
     exposed += [path.read_text() for path in (tmp_path / "home").rglob("*") if path.is_file()]
     exposed += [msgspec.json.encode(request).decode(), repr(provider._account), repr(request)]
     assert any("CLOUDBENCH_RANK" in text for text in exposed)
-    for secret in (world.endpoints.storage_key, world.endpoints.resources_token, "sig="):
-        assert not [text for text in exposed if secret in text]
+    assert not [text for text in exposed if "sig=" in text]
+    for secret in (world.endpoints.storage_key, world.endpoints.resources_token):
+        assert not [text for text in [*exposed, *everywhere] if secret in text]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -22,6 +20,7 @@ from cloudbench.rehearsal.azure import AzureEndpoints, AzureRehearsal
 from cloudbench.rehearsal.azure_batch.scenario import Scenario
 from tests.processes import named, of_run, told_by
 from tests.providers.azure.plans import azure_plan
+from tests.providers.conformance import kill_once_told
 
 QUICK = Scenario(allocation_s=0.2, boot_s=0.1, start_s=0.1, leave_s=0.1, delete_s=0.2)
 """All goes well, and soon."""
@@ -82,7 +81,7 @@ class AzureWorld:
         return msgspec.structs.replace(account_of(self.endpoints), **changes)
 
     def plan(
-        self, command: str, *, nodes: int = 2, timeout_s: float = 120.0, owner: str | None = None, **changes: Any
+        self, command: str, *, nodes: int = 2, timeout_s: float = 600.0, owner: str | None = None, **changes: Any
     ) -> RunPlan:
         owner = owner or self.owner
         return azure_plan(command, nodes=nodes, timeout_s=timeout_s, owner=owner, service=self.service, **changes)
@@ -104,10 +103,8 @@ class AzureWorld:
         return client
 
     def kill_node(self, plan: RunPlan, node: int) -> None:
-        log = (self.folder(plan) / f"node-{node}" / "node.log").read_text()
-        match = re.search(r", pid (\d+)$", log, re.MULTILINE)
-        assert match
-        os.kill(int(match[1]), signal.SIGKILL)
+        log = self.folder(plan) / f"node-{node}" / "node.log"
+        kill_once_told(lambda: log.read_text() if log.exists() else "")
 
     def secret(self, plan: RunPlan) -> str:
         return (self.folder(plan) / "secret").read_text()

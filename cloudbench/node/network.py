@@ -50,9 +50,9 @@ class ReservedPorts:
         port = socket.socket()
         name = socket.socket(socket.AF_UNIX)
         try:
-            port.bind(("", number))
             if sys.platform == "linux":  # a name of this kind is no file, and ends with its process
                 name.bind(f"\0cloudbench-port-{number}")
+            port.bind(("", number))
         except OSError as error:
             _close((port, name))
             if error.errno != errno.EADDRINUSE:

@@ -15,7 +15,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Args:
         change_s: a queue's or compute environment's time in CREATING and UPDATING.
-        delete_s: their time in DELETING, and an instance's in `shutting-down`.
+        delete_s: their time in DELETING, and the least that an instance is in `shutting-down`.
         schedule_s: from a job's submission until it is RUNNABLE.
         boot_s: from an instance's launch until it runs.
         pull_s: a job's time in STARTING.

@@ -68,6 +68,14 @@ print(json.dumps(dict(os.environ)))'""",
     assert {"CLOUDBENCH_MACHINE", "CLOUDBENCH_LIFELINE"} <= variables.keys()
 
 
+def test_temporary_files_of_a_command_end_with_its_machine(machine: Machine) -> None:
+    code, path, _ = docker(machine, "run image mktemp -d")
+    assert code == 0
+    assert Path(path.strip()).parent == (machine.folder / "tmp").resolve()
+    machine.end()
+    assert not Path(path.strip()).exists()
+
+
 def test_folders_of_the_container_are_those_of_the_host(machine: Machine) -> None:
     volumes = "-v $PWD/files:/files:ro -v $PWD/files:$PWD/files -v $PWD/results:/out/"
     command = "--entrypoint sh image -c 'pwd; echo $PLACE >/out/place; ls /files'"

@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cloudbench.errors import InfrastructureError, UsageError
 from cloudbench.plan import RunPlan
 from cloudbench.providers.azure import batch_diagnostics, batch_leases, batch_requests
@@ -225,6 +227,11 @@ class AzureBatchProvider:
 
     def _status(self, job: Handle, seen: Seen) -> Status:
         status = glance(seen)
+        if status is not None and status.outcome and seen.pool:
+            # The pool was listed after the job, and goes away with a job that ended in between.
+            with translated(f"asking whether the job {job.id} has ended"):
+                seen = msgspec.structs.replace(seen, job=self._job(job.id))
+            status = glance(seen)
         if status is None:
             nodes = int(metadata_of(seen.job).get(batch_requests.NODES) or seen.nodes or 1)
             with translated(f"asking how the job {job.id} ended"):
@@ -247,7 +254,7 @@ class AzureBatchProvider:
         from azure.core.exceptions import ResourceNotFoundError
 
         try:
-            return dict(self._client.get_job(name, select=["id", "state", "metadata", "executionInfo"]).as_dict())
+            return dict(self._client.get_job(name, select=_JOB_FIELDS).as_dict())
         except ResourceNotFoundError:
             return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -89,6 +90,25 @@ def test_machines_that_cannot_be_had_or_used_end_the_run_and_leave_nothing(
 def test_an_old_resize_error_does_not_end_a_run(play: Play) -> None:
     world = play(stale_resize_error="AllocationTimedOut")
     assert end_of(world, command="true")[1].outcome is Outcome.SUCCEEDED
+
+
+def test_a_job_that_ends_between_two_listings_is_not_judged_by_its_pool_that_goes_away(
+    play: Play, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = play(stale_resize_error="AllocationTimedOut", delete_s=600.0)
+    provider, request = begun(world, f"echo begun; until [ -e {tmp_path}/end ]; do sleep 0.05; done")
+    wait_for_line(provider, request, b"begun")
+    client = provider._client
+    list_pools = client.list_pools
+
+    def list_later(**options: Any) -> Any:
+        (tmp_path / "end").touch()
+        until(lambda: [pool for pool in list_pools() if (pool.state, pool.current_dedicated_nodes) == ("deleting", 0)])
+        return list_pools(**options)
+
+    monkeypatch.setattr(client, "list_pools", list_later)
+    assert provider.poll([request.job])[request.job].outcome is Outcome.SUCCEEDED
+    world.rehearsal.clock.advance(1300.0)
 
 
 def test_a_low_priority_node_that_is_taken_back_ends_the_run_as_preempted(play: Play, tmp_path: Path) -> None:

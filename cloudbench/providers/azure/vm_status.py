@@ -107,10 +107,10 @@ def glance(seen: Seen, *, now: str) -> Status | None:
         there = sum(machine.state != "failed" for machine in seen.machines.values())
         error = seen.error or {"code": "", "details": failed}
         return _refused(error, f"{there} of {seen.nodes} machines could be had", state)
-    gone = [name for name, machine in sorted(seen.machines.items()) if machine.is_gone]
-    if gone and seen.is_spot and not _is_over(seen, now):
-        reason = f"Azure took {', '.join(gone)} back, of {seen.nodes} spot machines"
-        return Status(outcome=Outcome.PREEMPTED, reason=reason, vendor_state=state)
+    if seen.nodes and len(seen.ended) == seen.nodes:
+        return None  # whatever becomes of the machines afterwards
+    if taken := _taken_back(seen, now):
+        return Status(outcome=Outcome.PREEMPTED, reason=taken, vendor_state=state)
     if seen.nodes and all(_has_ended(seen, node, now) for node in range(seen.nodes)):
         return None
     return Status(vendor_state=state)
@@ -138,7 +138,15 @@ def conclude(
         told = f"Azure took the machines away at the time that was set ({(seen.tags or {}).get(UNTIL)})"
         ending = Ending(at=0.0, outcome=Outcome.TIMED_OUT, reason=told)
     state = _describe(seen) if seen.tags else "resource group deleted"
-    return msgspec.structs.replace(judge(nodes, ending), vendor_state=state)
+    verdict = judge(nodes, ending)
+    # A machine that is taken back is told to end, and its node program may still have said so.
+    if (
+        verdict.outcome in (Outcome.CANCELLED, Outcome.INFRASTRUCTURE)
+        and not ending
+        and (taken := _taken_back(seen, now))
+    ):
+        return Status(outcome=Outcome.PREEMPTED, reason=taken, vendor_state=state)
+    return msgspec.structs.replace(verdict, vendor_state=state)
 
 
 def outcome_of(error: Wire) -> Outcome:
@@ -167,6 +175,14 @@ def _parts(error: Wire) -> Iterator[Wire]:
             inner = None
         inner = inner.get("error") if isinstance(inner, dict) else None
         yield from _parts(inner if isinstance(inner, dict) else detail)
+
+
+def _taken_back(seen: Seen, now: str) -> str:
+    """Which machines Azure took back before their time; nothing where it took none."""
+    gone = [name for name, machine in sorted(seen.machines.items()) if machine.is_gone]
+    if not gone or not seen.is_spot or _is_over(seen, now):
+        return ""
+    return f"Azure took {', '.join(gone)} back, of {seen.nodes} spot machines"
 
 
 def _has_ended(seen: Seen, node: int, now: str) -> bool:

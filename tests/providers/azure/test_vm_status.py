@@ -56,6 +56,24 @@ def test_a_spot_machine_that_is_gone_was_taken_back() -> None:
     assert "node-1" in (status.reason or "")
 
 
+def test_a_spot_machine_that_is_taken_back_after_the_job_changes_nothing() -> None:
+    late = seen(RUNNING, TAKEN, spot=True, ended=frozenset({0, 1}))
+    assert glance(late, now=NOW) is None
+    assert conclude(late, [SUCCEEDED, SUCCEEDED], [(), ()], stopped=False, now=NOW).outcome is Outcome.SUCCEEDED
+    failed = NodeStatus(state="ended", outcome=Outcome.FAILED, exit_code=3)
+    assert conclude(late, [failed, failed], [(), ()], stopped=False, now=NOW).outcome is Outcome.FAILED
+
+
+def test_a_spot_machine_whose_node_had_the_time_to_say_that_it_ends_was_taken_back() -> None:
+    told = NodeStatus(state="ended", outcome=Outcome.CANCELLED, exit_code=None, reason="node 1 got SIGTERM")
+    taken = seen(RUNNING, TAKEN, spot=True, ended=frozenset({0, 1}))
+    assert glance(taken, now=NOW) is None
+    status = conclude(taken, [told, told], [(), ()], stopped=False, now=NOW)
+    assert status.outcome is Outcome.PREEMPTED
+    assert "node-1" in (status.reason or "")
+    assert conclude(taken, [told, told], [(), ()], stopped=True, now=NOW).outcome is Outcome.CANCELLED
+
+
 def test_what_is_gone_at_the_time_that_was_set_reached_the_limit() -> None:
     for spot in (True, False):
         over = seen(TAKEN, TAKEN, spot=spot, tags={"cloudbench_until": "2026-03-04T11:29:00+00:00"})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import re
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cloudbench.errors import InfrastructureError
 from cloudbench.rehearsal.azure_resources.templates import user_data
 from cloudbench.rehearsal.azure_resources.wire import Body, stamp
 from cloudbench.rehearsal.guest import LIVES_WITH_THE_REHEARSAL, REQUESTS, install_programs, write_program
@@ -178,13 +176,10 @@ class VirtualMachine:
             if self.ended and self.power in _BECOMES:
                 self._change(self.state, _BECOMES[self.power])
 
-        def end() -> None:
-            if machine is not None:
-                with contextlib.suppress(InfrastructureError):
-                    machine.end()
-            self._world.happens(ended)
-
-        self._world.background(end)
+        if machine is None:  # it was stopped before
+            self._world.background(lambda: self._world.happens(ended))
+        else:
+            self._world.end(machine, ended)
 
 
 def allocate(machines: list[VirtualMachine], world: AzureWorld, shares: MountableShares | None) -> None:

@@ -8,7 +8,7 @@ MACHINE, EXECUTION, LIFELINE = "CLOUDBENCH_MACHINE", "CLOUDBENCH_EXECUTION", "CL
 
 # What a program needs of this machine. A rented machine has nothing else of the client: no keys, no tokens.
 _KEPT = {
-    *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH"),
+    *("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER", "LD_LIBRARY_PATH", "PYTHONPATH"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_DIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"),
 }
 
